@@ -1,0 +1,99 @@
+"""One production operator: its public half, and the private half that judges.
+
+Only the referee and the orchestrator hold a `Problem`. A worker is given tensors, keyword
+arguments of `Model`, and copies of `public_files`; nothing else of a pack.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from atrex_core.model import (
+    Container,
+    Cost,
+    Pack,
+    Phase,
+    Scale,
+    TensorSpec,
+    Tolerance,
+    Workload,
+)
+
+Tensors = Mapping[str, Any]
+"""Tensors by name."""
+
+
+class Problem(ABC):
+    """Yielded by `atrex_problems`. Constructing one imports no torch; methods with tensors do."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    pack: Pack
+    importance: ClassVar[float]
+    """Share of production device time as published, before normalisation. Private."""
+    phases: ClassVar[tuple[Phase, ...]]
+    container: ClassVar[Container] = Container.TENSOR
+
+    @property
+    @abstractmethod
+    def workloads(self) -> Sequence[Workload]:
+        """Every workload of every scale, in order of publication, smoke ones last."""
+
+    @property
+    @abstractmethod
+    def public_files(self) -> Sequence[Path]:
+        """The files that a candidate's author, and a worker, may see."""
+
+    @abstractmethod
+    def inputs(self, workload: Workload) -> Sequence[TensorSpec]:
+        """Describe the tensors `forward` takes, by keyword, in order."""
+
+    @abstractmethod
+    def outputs(self, workload: Workload) -> Sequence[TensorSpec]:
+        """Describe the tensors `forward` returns, in order."""
+
+    @abstractmethod
+    def regimes(self, workload: Workload) -> Sequence[str]:
+        """Name the input distributions of the correctness cases; the first is the timed one.
+
+        Together they make every term of the operator visible in the output.
+        """
+
+    @abstractmethod
+    def draw(self, workload: Workload, *, regime: str, seed: int, device: str) -> Tensors:
+        """Draw inputs on the torch `device`. The same arguments give the same values."""
+
+    @abstractmethod
+    def expected(self, workload: Workload, inputs: Tensors) -> Tensors:
+        """Compute the outputs in high precision: float64, or exact integers."""
+
+    @abstractmethod
+    def honest(self, workload: Workload, inputs: Tensors) -> Tensors:
+        """Compute the outputs as an honest implementation in the stated precision would."""
+
+    @abstractmethod
+    def tolerance(self, output: TensorSpec) -> Tolerance:
+        """Return the rule for one floating-point output."""
+
+    @abstractmethod
+    def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
+        """Count semantic work and compulsory bytes; from `inputs` where they matter."""
+
+    def canonical(self, workload: Workload, inputs: Tensors, outputs: Tensors) -> Tensors:
+        """Return `outputs` with freedoms that the operator leaves open (ties) settled.
+
+        Applied to the candidate's outputs before comparison. Must keep every wrong answer
+        wrong.
+        """
+        return outputs
+
+    def mutants(self) -> Mapping[str, Callable[[Workload, Tensors], Tensors]]:
+        """Return wrong implementations, by name, that the correctness gate must reject."""
+        return {}
+
+    def select(self, scale: Scale) -> Sequence[Workload]:
+        """Return the workloads of one scale."""
+        return tuple(w for w in self.workloads if w.scale is scale)

@@ -1,0 +1,134 @@
+"""What is to be computed, and who claims to compute it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from enum import StrEnum
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+from attrs.validators import ge, min_len
+
+from atrex_core.model.dtype import DType
+from atrex_core.model.hardware import ArithmeticPath
+
+
+class Phase(StrEnum):
+    """The part of inference a workload was observed in."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    BOTH = "both"
+
+
+class Origin(StrEnum):
+    """Published workloads score; added ones affect the pass rate only."""
+
+    PUBLISHED = "published"
+    ADDED = "added"
+
+
+class Scale(StrEnum):
+    """Production size, or small enough for any machine."""
+
+    FULL = "full"
+    SMOKE = "smoke"
+
+
+class Container(StrEnum):
+    """How `forward` hands its outputs back."""
+
+    TENSOR = "tensor"
+    TUPLE = "tuple"
+    DICT = "dict"
+
+
+@frozen(kw_only=True)
+class TensorSpec:
+    """A tensor without its values. Contiguous and row-major, always."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return prod(self.shape) * self.dtype.item_bytes
+
+
+@frozen(kw_only=True)
+class Workload:
+    """One concrete shape of a problem. Everything here may be shown to a candidate's author."""
+
+    id: str = field(validator=min_len(1))
+    axes: Mapping[str, Any]
+    """Arguments of the input generator: sizes, and the dtype where a problem has several."""
+    init: Mapping[str, Any] = field(factory=dict)
+    """Keyword arguments of `Model`."""
+    phase: Phase = Phase.BOTH
+    origin: Origin = Origin.PUBLISHED
+    scale: Scale = Scale.FULL
+
+
+@frozen(kw_only=True)
+class Pack:
+    """A versioned set of problems. Scores of different versions or digests never mix."""
+
+    name: str
+    version: str
+    digest: str
+
+
+@frozen(kw_only=True)
+class Cost:
+    """The work any implementation must do: semantic operations and compulsory bytes."""
+
+    flops: Mapping[ArithmeticPath, float]
+    read_bytes: float = field(validator=ge(0))
+    write_bytes: float = field(validator=ge(0))
+
+    @property
+    def total_bytes(self) -> float:
+        """Each distinct input byte once and each output byte once."""
+        return self.read_bytes + self.write_bytes
+
+
+@frozen(kw_only=True)
+class Tolerance:
+    """How far an output may be from the high-precision expected value.
+
+    All three rules must hold. `honest` below is the error of an honest implementation in the
+    stated precision, measured on the same inputs, so a rule never demands more than the
+    problem's own arithmetic can give.
+    """
+
+    dtype: DType
+    """Precision the output is stated in; its epsilon scales every rule."""
+    relative_l2: float = 2.0
+    """`|a - e|_2 <= relative_l2 * max(|honest - e|_2, eps/4 * |e|_2)`."""
+    element: float = 4.0
+    """Each element: `|a - e| <= element * (eps * |e| + eps * rms(row) + rms_honest(row))`."""
+    outlier_fraction: float = 0.0
+    """Share of elements that may exceed the element rule (rounding flips), never the cap."""
+    cap: float = 16.0
+    """No element at all may exceed `cap` times the element rule's scale."""
+
+
+@frozen(kw_only=True)
+class Candidate:
+    """One submission: a file that exposes `Model`, aimed at one problem."""
+
+    name: str
+    problem: str
+    backend: str
+    path: Path
+    source: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the source: the join key across devices and journals."""
+        return hashlib.sha256(self.source).hexdigest()
