@@ -62,6 +62,7 @@ from atrex_core.model import (
     Verdict,
     Workload,
 )
+from atrex_core.tensors import dtype_of, torch_dtype
 
 __all__ = [
     "PROJECT",
@@ -120,5 +121,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "Workload",
+    "dtype_of",
     "hookimpl",
+    "torch_dtype",
 ]

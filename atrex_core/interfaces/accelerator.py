@@ -60,6 +60,8 @@ class DeviceContext(ABC):
 
     torch_device: str
     """What `torch.device(...)` takes."""
+    last_level_cache_bytes: int | None = None
+    """Size of the cache that cold calls must overrun, where it is known."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> Buffer:
@@ -108,6 +110,8 @@ class Accelerator(ABC):
     """False where the performance gate can only say why there is no number."""
     limits_address_space: ClassVar[bool] = False
     """True where a worker's memory limit may be enforced with RLIMIT_AS."""
+    is_synchronous: ClassVar[bool] = False
+    """True where a call returns only when its work is done: wall time bounds device time."""
     exclusive: ClassVar[bool] = True
     """Whether two workers on one device would disturb each other's times."""
 

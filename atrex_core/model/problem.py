@@ -101,20 +101,25 @@ class Cost:
 class Tolerance:
     """How far an output may be from the high-precision expected value.
 
-    All three rules must hold. `honest` below is the error of an honest implementation in the
+    All rules must hold. `honest` below is the error of an honest implementation in the
     stated precision, measured on the same inputs, so a rule never demands more than the
-    problem's own arithmetic can give.
+    problem's own arithmetic can give. A row is a slice along the last axis; `rms_honest(row)`
+    is the root mean square of the honest error in it. Every bound also allows what flushing
+    denormals to zero may cost, and every L2 bound is joined, as a root sum of squares, by
+    `eps * |e|_4`: roundings average out over many elements, not over a few that dominate.
     """
 
     dtype: DType
     """Precision the output is stated in; its epsilon scales every rule."""
     relative_l2: float = 2.0
-    """`|a - e|_2 <= relative_l2 * max(|honest - e|_2, eps/4 * |e|_2)`."""
-    element: float = 4.0
-    """Each element: `|a - e| <= element * (eps * |e| + eps * rms(row) + rms_honest(row))`."""
+    """`|a - e|_2 <= relative_l2 * max(|honest - e|_2, eps/4 * |e|_2)` over the whole tensor."""
+    row_l2: float = 4.0
+    """The same for each row by itself, so that no row hides among many."""
+    element: float = 2.0
+    """Each element: `|a - e| <= element * (eps * |e| + eps * rms(row) + 4 * rms_honest(row))`."""
     outlier_fraction: float = 0.0
     """Share of elements that may exceed the element rule (rounding flips), never the cap."""
-    cap: float = 16.0
+    cap: float = 8.0
     """No element at all may exceed `cap` times the element rule's scale."""
 
 

@@ -1,0 +1,134 @@
+"""`atrex-eval`: the group, its default command, and how errors become exit codes.
+
+Nothing heavy is imported here: `--help` must answer at once. Subcommands import what they
+need, and plugins' own commands are looked up only when nothing of ours has the name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from atrex_core.errors import AtrexError, ExitCode, UnknownName
+from atrex_core.suggest import did_you_mean
+
+_COMMANDS = {
+    "run": ("atrex_core.cli.run", "Evaluate candidates (the default command)."),
+    "list": ("atrex_core.cli.listing", "List backends, devices, problems and other parts."),
+    "doctor": ("atrex_core.cli.doctor", "Run a tiny kernel wherever one could run here."),
+    "journal": ("atrex_core.cli.journal", "Look into a journal."),
+    "repro": ("atrex_core.cli.repro", "Write a script that shows a failure again."),
+}
+
+
+class Application(click.Group):
+    """Loads a subcommand when it is used; `atrex-eval --backend NAME` means `run`."""
+
+    default = "run"
+    own_options = frozenset({"--help", "--version", "-h"})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS, *self._plugin_commands(quiet=True)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS:
+            module = importlib.import_module(_COMMANDS[cmd_name][0])
+            command: click.Command = module.command
+            return command
+        return self._plugin_commands().get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List our commands without importing them, then those of plugins."""
+        rows = [(name, summary) for name, (_, summary) in _COMMANDS.items()]
+        for name, command in self._plugin_commands(quiet=True).items():
+            rows.append((name, command.get_short_help_str()))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        is_option = first.startswith("-") and first not in self.own_options
+        if not args or is_option or (first not in _COMMANDS and Path(first).exists()):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None:
+            if name.endswith(".py") or os.sep in name:
+                raise UnknownName(
+                    f"no such file or folder: {name!r}",
+                    hint="a candidate is a .py file that exposes `Model`",
+                )
+            known = self.list_commands(ctx)
+            raise UnknownName(f"no command is named {name!r}", hint=did_you_mean(name, known))
+        return super().resolve_command(ctx, args)
+
+    def _plugin_commands(self, *, quiet: bool = False) -> dict[str, click.Command]:
+        from atrex_core.plugins import PluginHost
+
+        try:
+            return dict(PluginHost.discover().commands.items)
+        except AtrexError:
+            if quiet:  # help must work whatever is installed
+                return {}
+            raise
+
+
+@click.group(
+    cls=Application,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="atrex-eval")
+def cli() -> None:
+    """Evaluate GPU kernels: compile, correctness, performance against the roofline, authenticity.
+
+    `atrex-eval --backend NAME` evaluates the kernels that ship with a backend;
+    `atrex-eval FILE --backend NAME` evaluates yours.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit. Errors become one `error:` line and one `hint:` line."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    sys.exit(invoke(arguments))
+
+
+def invoke(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    try:
+        result: Any = cli.main(args=arguments, prog_name="atrex-eval", standalone_mode=False)
+        sys.stdout.flush()
+    except AtrexError as error:
+        return _complain(str(error), error.hint, error.exit_code)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        command = (
+            error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
+        )
+        hint = f"see `{command or 'atrex-eval'} --help`"
+        return _complain(error.format_message(), hint, ExitCode.USAGE)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain(
+            "interrupted", "what was judged so far is kept; --resume goes on", ExitCode.INTERRUPTED
+        )
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK  # whoever read our output has seen enough
+    return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _complain(message: str, hint: str, code: int) -> int:
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    if hint:
+        click.echo(f"hint: {' '.join(hint.split())}", err=True)
+    return int(code)

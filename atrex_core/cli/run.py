@@ -1,0 +1,163 @@
+"""`atrex-eval [run] [CANDIDATE...]`: evaluate, then report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import evolve
+
+from atrex_core import live, scoring
+from atrex_core.cli.console import console
+from atrex_core.config import Settings, load_settings
+from atrex_core.errors import ExitCode, UnknownName, UsageError
+from atrex_core.model import Evaluation, Gate, Protocol, Scale, Verdict
+from atrex_core.planning import Plan
+from atrex_core.report import document, table
+from atrex_core.session import Session
+from atrex_core.suggest import did_you_mean
+
+FORMATS = ("table", "json")
+
+log = logging.getLogger(__name__)
+
+
+@click.command("run")
+@click.argument("candidates", nargs=-1, metavar="[CANDIDATE]...", type=click.Path(path_type=Path))
+@click.option("--backend", metavar="NAME", help="The DSL the candidates are written in.")
+@click.option("--problem", multiple=True, metavar="GLOB", help="Only these problems.")
+@click.option("--workload", multiple=True, metavar="GLOB", help="Only these workload ids.")
+@click.option("--scale", metavar="|".join(Scale), help="Default: what the device is meant for.")
+@click.option("--device", metavar="ID", help="See `list devices`; also virtual:ARCH.")
+@click.option("--target", "targets", multiple=True, metavar="ARCH", help="Also compile for these.")
+@click.option("--protocol", metavar="|".join(Protocol))
+@click.option("--until", metavar="GATE", help=f"Stop after a gate: {', '.join(Gate)}.")
+@click.option("--journal", type=click.Path(path_type=Path), help="Append every result here.")
+@click.option("--resume", is_flag=True, default=None, help="Skip what the journal already holds.")
+@click.option("--profile", metavar="NAME", help="Score against another hardware profile.")
+@click.option("--timeout", "timeout_s", type=float, metavar="S", help="Per request of a worker.")
+@click.option("--cases", type=int, metavar="N", help="Correctness cases per workload, at least.")
+@click.option("--memory-limit", "memory_limit_bytes", type=int, metavar="BYTES")
+@click.option("--disable-plugin", "disabled_plugins", multiple=True, metavar="NAME")
+@click.option("--format", "format", metavar="|".join(FORMATS))
+@click.option("--output", type=click.Path(path_type=Path), help="Write the report to a file.")
+@click.option("-v", "--verbose", is_flag=True, help="List every evaluation, however many.")
+def command(candidates: tuple[Path, ...], verbose: bool, **flags: Any) -> int:
+    """Evaluate candidates: compile, correctness, performance, authenticity.
+
+    CANDIDATE is a file named after its problem, or a folder of such files. Without one, the
+    kernels that ship with the backend run.
+    """
+    settings = load_settings(flags).settings
+    if settings.format not in FORMATS:
+        hint = did_you_mean(settings.format, FORMATS)
+        raise UnknownName(f"no format is named {settings.format!r}", hint=hint)
+    if settings.resume and settings.journal is None:
+        raise UsageError("--resume needs a journal", hint="add --journal FILE")
+    _check_writable(settings.output)
+    if settings.journal is None:
+        settings = evolve(settings, journal=default_journal())
+    evaluations: list[Evaluation] = []
+    with Session(settings) as session:
+        planned = session.plan(candidates)
+        evaluations += session.earlier(planned)
+        fresh = session.run(planned)
+        try:
+            for evaluation in live.shown(fresh, total=session.remaining(planned)):
+                evaluations.append(evaluation)
+        except KeyboardInterrupt:
+            _report(settings, planned, evaluations, verbose=verbose)
+            raise
+    _report(settings, planned, evaluations, verbose=verbose)
+    return exit_code(evaluations)
+
+
+def default_journal() -> Path | None:
+    """Return a new file in the user's state folder, so that no result is ever only on a screen.
+
+    None where that folder cannot be written; the run then goes on without a journal.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    folder = Path(state) / "atrex-eval"
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        log.warning("no journal is kept: %s cannot be written; use --journal", folder)
+        return None
+    return folder / f"{now}-{os.getpid()}.jsonl"
+
+
+def exit_code(evaluations: Sequence[Evaluation]) -> ExitCode:
+    """Fold outcomes: our fault first, then the candidates'."""
+    outcomes = {evaluation.outcome for evaluation in evaluations}
+    if Verdict.ERRORED in outcomes:
+        return ExitCode.HARNESS_ERROR
+    if Verdict.FAILED in outcomes:
+        return ExitCode.CANDIDATE_FAILED
+    return ExitCode.OK
+
+
+def _report(
+    settings: Settings, planned: Plan, evaluations: Sequence[Evaluation], *, verbose: bool
+) -> None:
+    selection = scoring.Selection.of(
+        planned.pack, planned.problems, is_partial=bool(settings.problem or settings.workload)
+    )
+    summary = scoring.summarise(evaluations, selection)
+    if settings.format == "json":
+        text = json.dumps(document.document(evaluations, summary), allow_nan=False)
+    else:
+        text = _tables(evaluations, summary, verbose=verbose)
+        if settings.journal is not None:
+            click.echo(f"journal: {settings.journal}", err=True)
+    if settings.output is None:
+        click.echo(text)
+        return
+    try:
+        settings.output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        click.echo(text)  # nothing measured is lost
+        raise _unwritable(settings.output, error) from error
+
+
+def _tables(evaluations: Sequence[Evaluation], summary: scoring.Summary, *, verbose: bool) -> str:
+    out = console()
+    with out.capture() as capture:
+        listed = list(evaluations)
+        if len(listed) > table.MOST_ROWS and not verbose:
+            listed = [e for e in listed if e.outcome is not Verdict.PASSED][: table.MOST_ROWS]
+        if listed:
+            out.print(table.evaluations_table(listed))
+            out.print()
+        out.print(table.operators_table(summary))
+    lines = [capture.get().rstrip(), ""]
+    lines += table.reasons(evaluations)
+    lines += table.headline(summary, evaluations)
+    return "\n".join(lines)
+
+
+def _check_writable(path: Path | None) -> None:
+    """Find out before hours of work whether the report can be written."""
+    if path is None:
+        return
+    try:
+        with path.open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"cannot write {str(path)!r}: {error.strerror}", hint="choose another --output"
+    )

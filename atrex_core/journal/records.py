@@ -1,0 +1,154 @@
+"""What a journal holds, as values."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+from attrs import frozen
+
+from atrex_core.model import (
+    Candidate,
+    Evaluation,
+    Gate,
+    GateResult,
+    Outcome,
+    Protocol,
+    Scale,
+    Verdict,
+)
+
+NOT_ASKED: Final = "not asked for"
+"""How the reason of a gate begins that was skipped because the run was to stop before it."""
+
+
+class Encoding(StrEnum):
+    """How a candidate's source is kept as text."""
+
+    UTF_8 = "utf-8"
+    BASE64 = "base64"
+
+
+@frozen(kw_only=True)
+class SourceRecord:
+    """A candidate's source as the journal keeps it, once for each digest."""
+
+    digest: str
+    backend: str
+    problem: str
+    name: str
+    encoding: Encoding
+    source: str
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> Self:
+        """Record a candidate, byte for byte."""
+        try:
+            encoding, source = Encoding.UTF_8, candidate.source.decode()
+        except UnicodeDecodeError:
+            encoding, source = Encoding.BASE64, base64.b64encode(candidate.source).decode()
+        return cls(
+            digest=candidate.digest,
+            backend=candidate.backend,
+            problem=candidate.problem,
+            name=candidate.name,
+            encoding=encoding,
+            source=source,
+        )
+
+    @property
+    def content(self) -> bytes:
+        """The source as it was read."""
+        if self.encoding is Encoding.BASE64:
+            return base64.b64decode(self.source, validate=True)
+        return self.source.encode()
+
+    def candidate(self, path: Path) -> Candidate:
+        """Return the candidate again, as if it had been read from `path`."""
+        return Candidate(
+            name=self.name,
+            problem=self.problem,
+            backend=self.backend,
+            path=path,
+            source=self.content,
+        )
+
+
+@frozen
+class Damage:
+    """A line that holds no record, in whole or in part."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+@frozen(kw_only=True)
+class ResumeKey:
+    """What must agree for an evaluation to stand for another."""
+
+    digest: str
+    problem: str
+    workload: str
+    backend: str
+    device_id: str
+    device_name: str
+    target: str
+    protocol: Protocol
+    pack_digest: str
+    scale: Scale
+
+
+@frozen(kw_only=True)
+class Contents:
+    """Everything a journal held when it was read."""
+
+    evaluations: tuple[Evaluation, ...] = ()
+    """In the order they were written; exact repetitions, from joining files, count once."""
+    sources: Mapping[str, SourceRecord]
+    """By candidate digest."""
+    damaged: tuple[Damage, ...] = ()
+    foreign: bool = False
+    """Whether the file is not empty and yet no line of it can ever have been a record."""
+
+
+def resume_key(evaluation: Evaluation) -> ResumeKey:
+    """Return what a repetition of `evaluation` would have in common with it."""
+    return ResumeKey(
+        digest=evaluation.digest,
+        problem=evaluation.problem,
+        workload=evaluation.workload,
+        backend=evaluation.backend,
+        device_id=evaluation.device.id,
+        device_name=evaluation.device.name,
+        target=evaluation.target,
+        protocol=evaluation.protocol,
+        pack_digest=evaluation.pack.digest,
+        scale=evaluation.scale,
+    )
+
+
+def is_complete(evaluation: Evaluation, until: Gate | None = None) -> bool:
+    """Return whether repeating `evaluation`, up to gate `until`, would find nothing new.
+
+    It would if a gate errored, or is missing, or was left out because fewer were asked for.
+    """
+    if evaluation.outcome is Verdict.ERRORED:
+        return False
+    if evaluation.first_failure is not None:
+        return True
+    gates = list(Gate)
+    wanted = gates[: gates.index(until) + 1] if until else gates
+    return all(_was_judged(evaluation.gates.get(gate)) for gate in wanted)
+
+
+def _was_judged(result: GateResult | None) -> bool:
+    if result is None:
+        return False
+    skipped = result.outcome is Outcome.SKIPPED
+    return not (skipped and (result.reason or "").startswith(NOT_ASKED))

@@ -1,0 +1,259 @@
+"""The mutable half of `PluginHost`: load plugins, ask them what they provide, drop the broken.
+
+A plugin may raise anything, `SystemExit` included, at any point: only Ctrl-C gets through.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from typing import Any
+
+import pluggy
+from attrs import define, field, frozen
+
+from atrex_core import hookspecs
+from atrex_core._project import PROJECT
+from atrex_core.errors import AtrexError, PluginError
+from atrex_core.plugins.registry import PluginOrigin, Quarantined, Registry
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+/-]*")
+"""No spaces, colons, commas or glob characters: names are typed, matched and joined to ids."""
+_RESERVED = frozenset({"all"})
+
+
+@frozen
+class Provision:
+    """A provide hook: what it is called, and what it may yield."""
+
+    hook: str
+    kind: str
+    types: tuple[type, ...]
+
+
+@frozen
+class Entry:
+    """An installed plugin that is not loaded yet."""
+
+    origin: PluginOrigin
+    load: Callable[[], object]
+
+
+def _manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+@define
+class Loading:
+    """Plugins on their way into a host."""
+
+    provisions: tuple[Provision, ...]
+    strict: bool = False
+    """Raise instead of setting aside."""
+    manager: pluggy.PluginManager = field(init=False, factory=_manager)
+    origins: dict[str, PluginOrigin] = field(init=False, factory=dict)
+    quarantined: list[Quarantined] = field(init=False, factory=list)
+    _provided: dict[str, dict[str, list[Any]]] = field(init=False, factory=dict)
+    """By plugin, then by hook."""
+
+    def add(self, entry: Entry) -> None:
+        """Import one plugin, check its hooks, and collect everything it provides.
+
+        Raises:
+            PluginError: it is broken, and this loading is strict.
+        """
+        name = entry.origin.plugin
+        provided: dict[str, list[Any]] = {}
+        where = "import"
+        try:
+            plugin = entry.load()
+            where = "registration"
+            self._register(plugin, name)
+            for provision in self.provisions:
+                where = provision.hook
+                provided[where] = self._collect(name, provision)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
+            self.set_aside(quarantine(entry.origin, where, error))
+        else:
+            self.origins[name] = entry.origin
+            self._provided[name] = provided
+
+    def set_aside(self, broken: Quarantined) -> None:
+        """Go on without a plugin.
+
+        Raises:
+            PluginError: this loading is strict.
+        """
+        name = broken.origin.plugin
+        if self.manager.has_plugin(name):
+            self.manager.unregister(name=name)
+        if self.strict:
+            message = f"plugin {broken.origin} failed in {broken.where}: {broken.cause}"
+            raise PluginError(message) from broken.error
+        log.warning("%s", broken)
+        self.quarantined.append(broken)
+
+    def registry(self, provision: Provision) -> Registry[Any]:
+        """Return what the surviving plugins provide of one kind.
+
+        Raises:
+            PluginError: two plugins provide the same name.
+        """
+        items: dict[str, Any] = {}
+        owners: dict[str, PluginOrigin] = {}
+        for plugin, origin in self.origins.items():
+            for item in self._provided[plugin][provision.hook]:
+                if item.name in items:
+                    raise clash(provision.kind, item.name, owners[item.name], origin)
+                items[item.name], owners[item.name] = item, origin
+        return Registry(
+            provision.kind,
+            dict(sorted(items.items())),
+            dict(sorted(owners.items())),
+            tuple(self.quarantined),
+        )
+
+    def _register(self, plugin: object, name: str) -> None:
+        if plugin is None:
+            raise TypeError("the entry point names None")
+        self.manager.register(plugin, name=name)
+        self.manager.check_pending()
+        for hook in _hook_names():
+            attribute = inspect.getattr_static(plugin, hook, None)
+            found = self._implementations(hook, name)
+            if attribute is not None and not found and callable(attribute):
+                raise TypeError(f"{hook} is not marked with @hookimpl")
+            for implementation in found:
+                _check_callable(hook, implementation)
+
+    def _collect(self, plugin: str, provision: Provision) -> list[Any]:
+        items = [
+            item
+            for implementation in self._implementations(provision.hook, plugin)
+            for item in _provided_by(implementation, provision.hook)
+        ]
+        names: set[str] = set()
+        for item in items:
+            name = _checked_name(item, provision)
+            if name in names:
+                raise ValueError(f"yielded two items named {name!r}")
+            names.add(name)
+        return items
+
+    def _implementations(self, hook: str, plugin: str) -> list[pluggy.HookImpl]:
+        caller: pluggy.HookCaller = getattr(self.manager.hook, hook)
+        return [found for found in caller.get_hookimpls() if found.plugin_name == plugin]
+
+
+def installed() -> list[Entry | Quarantined]:
+    """Return the installed plugins, in order of plugin name, so that two machines agree."""
+    found: dict[tuple[str, str], Entry | Quarantined] = {}
+    for distribution in metadata.distributions():
+        for entry in _entries(distribution):
+            # The first on the path is the one that imports; a later copy is shadowed.
+            key = (entry.origin.plugin, _normalised(entry.origin.distribution))
+            found.setdefault(key, entry)
+    return [entry for _, entry in sorted(found.items(), key=lambda item: item[0])]
+
+
+def clash(kind: str, name: str, first: PluginOrigin, second: PluginOrigin) -> PluginError:
+    """Return the error for two plugins that want one name."""
+    names = " or ".join(dict.fromkeys((first.plugin, second.plugin)))
+    return PluginError(
+        f"{kind} {name!r} is provided by {first} and by {second}",
+        hint=f"uninstall one of them, or run with --disable-plugin {names}",
+    )
+
+
+def quarantine(origin: PluginOrigin, where: str, error: BaseException) -> Quarantined:
+    """Describe a failure of a plugin in one line, whatever it raised."""
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001 - the plugin's own exception class may be broken as well
+        text = "its message cannot be read"
+    lines = text.splitlines()
+    cause = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if isinstance(error, AtrexError) and error.hint:
+        cause += f" ({error.hint})"
+    return Quarantined(origin, where, cause, error)
+
+
+def _hook_names() -> list[str]:
+    return [name for name in vars(hookspecs) if name.startswith("atrex_")]
+
+
+def _check_callable(hook: str, implementation: pluggy.HookImpl) -> None:
+    if implementation.wrapper or implementation.hookwrapper:
+        raise TypeError(f"{hook} is a wrapper: no plugin stands between another and the evaluator")
+    function = implementation.function
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{hook} is asynchronous: nothing would await it")
+    spec = getattr(hookspecs, hook)
+    if inspect.signature(spec).return_annotation == "None" and inspect.isgeneratorfunction(
+        function
+    ):
+        raise TypeError(f"{hook} yields, but is called for its effect: its body would never run")
+
+
+def _provided_by(implementation: pluggy.HookImpl, hook: str) -> Iterable[Any]:
+    if implementation.argnames:
+        return _commands(implementation)
+    provided: Any = implementation.function()
+    if provided is None:
+        raise TypeError(f"{hook} returned None: yield the items, or return a list of them")
+    return list(provided)
+
+
+def _commands(implementation: pluggy.HookImpl) -> Iterable[Any]:
+    # A group of its own, so that a plugin can add commands but not replace or remove ours.
+    import click
+
+    group = click.Group(name="atrex-eval")
+    implementation.function(group)
+    for name, command in group.commands.items():
+        command.name = name
+    return list(group.commands.values())
+
+
+def _checked_name(item: Any, provision: Provision) -> str:
+    article = "an" if provision.kind[0] in "aeiou" else "a"
+    if isinstance(item, type):
+        raise TypeError(f"yielded the class {item.__name__}, not an instance of it")
+    if not isinstance(item, provision.types):
+        raise TypeError(f"yielded {type(item).__name__!r}, not {article} {provision.kind}")
+    name = getattr(item, "name", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
+        raise ValueError(f"yielded {article} {provision.kind} that cannot be named {name!r}")
+    return name
+
+
+def _entries(distribution: metadata.Distribution) -> Iterator[Entry | Quarantined]:
+    try:
+        entries = [entry for entry in distribution.entry_points if entry.group == PROJECT]
+    except Exception as error:  # noqa: BLE001 - somebody else's damaged metadata must not stop us
+        if f"[{PROJECT}]" in (distribution.read_text("entry_points.txt") or ""):
+            yield quarantine(_origin(distribution), "its entry points", error)
+        return
+    for entry in entries:
+        yield Entry(_origin(distribution, entry.name), entry.load)
+
+
+def _origin(distribution: metadata.Distribution, plugin: str | None = None) -> PluginOrigin:
+    try:
+        name, version = distribution.name, distribution.version
+    except Exception:  # noqa: BLE001 - damaged metadata: the plugin itself may still work
+        name, version = "unknown distribution", None
+    return PluginOrigin(plugin or name, name, version)
+
+
+def _normalised(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -1,0 +1,65 @@
+"""One shared byte that says what a worker is doing, readable after it has died."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from attrs import define
+
+from atrex_core.interfaces import Stage
+
+_STAGES = tuple(Stage)
+
+
+@define(eq=False)
+class StageCell:
+    """The byte. A hostile candidate can write it too: it picks which gate a death is charged to.
+
+    That costs nothing: every choice is a failure.
+    """
+
+    fd: int
+    _memory: mmap.mmap
+
+    @classmethod
+    def create(cls) -> Self:
+        """Make a new cell, at `Stage.STARTUP`."""
+        fd = os.memfd_create("stage", os.MFD_CLOEXEC)
+        os.ftruncate(fd, mmap.PAGESIZE)
+        return cls(fd, mmap.mmap(fd, mmap.PAGESIZE))
+
+    @classmethod
+    def open(cls, fd: int) -> Self:
+        """Map a cell received from the referee."""
+        return cls(fd, mmap.mmap(fd, mmap.PAGESIZE))
+
+    @property
+    def stage(self) -> Stage:
+        """What the worker was last doing."""
+        value = self._memory[0]
+        return _STAGES[value] if value < len(_STAGES) else Stage.STARTUP
+
+    @contextmanager
+    def enter(self, stage: Stage) -> Iterator[None]:
+        """Mark `stage` for the duration of a block.
+
+        An exception leaves the mark in place until the surrounding block ends, so that the
+        reply names the stage that failed.
+        """
+        before = self._memory[0]
+        self._memory[0] = _STAGES.index(stage)
+        yield
+        self._memory[0] = before
+
+    def set(self, stage: Stage) -> None:
+        """Mark `stage` until further notice."""
+        self._memory[0] = _STAGES.index(stage)
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self._memory.close()
+        os.close(self.fd)

@@ -1,0 +1,299 @@
+"""The untrusted process: one candidate, one request at a time.
+
+Everything here runs beside candidate code and may be subverted by it. So nothing here judges,
+and nothing secret is ever sent here: no seed, no expected output, no tolerance, no weight.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import define, field
+
+from atrex_core.interfaces import (
+    Accelerator,
+    Backend,
+    BackendRuntime,
+    DeviceContext,
+    RuntimeRequest,
+    Stage,
+    TargetFailure,
+)
+from atrex_core.processes import linux
+from atrex_core.processes.candidate import CandidateFault, ContractBreach, LoadedCandidate
+from atrex_core.processes.channel import Channel, ChannelClosed
+from atrex_core.processes.messages import (
+    Broken,
+    Build,
+    Call,
+    CloseWorkload,
+    Collect,
+    Done,
+    Fault,
+    Load,
+    OpenWorkload,
+    Refused,
+    Run,
+    Sample,
+)
+from atrex_core.processes.stage import StageCell
+from atrex_core.processes.workspace import Workspace
+
+CHANNEL_LOST = 77
+"""Exit status when our own end of the channel stopped working: the candidate closed it."""
+
+_Request = Load | OpenWorkload | Call | Build | Sample | Run | Collect | CloseWorkload
+
+
+def become(
+    channel: Channel,
+    stage: StageCell,
+    *,
+    output_fd: int,
+    scratch: Path,
+    backend: Backend,
+    accelerator: Accelerator,
+) -> None:
+    """Turn this freshly forked process into a worker, and serve until the referee hangs up."""
+    _settle_in(output_fd, scratch)
+    _Worker(channel, stage, scratch, backend, accelerator).serve()
+
+
+def _settle_in(output_fd: int, scratch: Path) -> None:
+    """Give the candidate a home of its own and take away what it does not need."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    for target, source in ((0, null), (1, output_fd), (2, output_fd)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(output_fd)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a real stream here
+    os.chdir(scratch)
+    home = str(scratch)
+    os.environ.update(HOME=home, TMPDIR=home, XDG_CACHE_HOME=home)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    linux.forbid_new_privileges()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.enable(file=2)
+
+
+@define(eq=False)
+class _Worker:
+    channel: Channel
+    stage: StageCell
+    scratch: Path
+    backend: Backend
+    accelerator: Accelerator
+    _pid: int = field(factory=os.getpid)
+    _context: DeviceContext | None = None
+    _runtime: BackendRuntime | None = None
+    _candidate: LoadedCandidate | None = None
+    _workspace: Workspace | None = None
+
+    def serve(self) -> None:
+        while True:
+            try:
+                request = self.channel.receive()
+            except ChannelClosed:
+                return
+            reply = self._answer(request)
+            if os.getpid() != self._pid:
+                os._exit(0)  # a fork made by the candidate has come back here: it has no say
+            try:
+                self.channel.send(reply)
+            except ChannelClosed:
+                os._exit(CHANNEL_LOST)
+
+    def _answer(self, request: _Request) -> Done | Refused | Broken:
+        try:
+            return self._carry_out(request)
+        except CandidateFault as fault:
+            return self._refusal(request.number, fault)
+        except Exception as error:  # noqa: BLE001  (ours or a plugin's: reported, never charged)
+            where = traceback.format_exception(error)[-3:]
+            return Broken(number=request.number, reason=" ".join("".join(where).split()))
+
+    def _carry_out(self, request: _Request) -> Done:
+        match request:
+            case Load():
+                return self._load(request)
+            case OpenWorkload():
+                return self._open(request)
+            case Call():
+                return self._call(request)
+            case Build():
+                return self._build(request)
+            case Sample():
+                return self._sample(request)
+            case Run():
+                return self._run(request)
+            case Collect():
+                self._opened.publish(request.index)
+                return Done(number=request.number)
+            case CloseWorkload():
+                self._opened.close()
+                self._workspace = None
+                return Done(number=request.number, peak_memory_bytes=self._peak())
+
+    # -- one method per request ----------------------------------------------------------------
+
+    def _load(self, request: Load) -> Done:
+        context = self.accelerator.open(request.device)
+        self._context = context
+        candidate = self.scratch / request.candidate
+        self._runtime = self.backend.start(
+            RuntimeRequest(
+                device=request.device,
+                context=context,
+                candidate=candidate,
+                scratch=self.scratch,
+                enter=self.stage.enter,
+            )
+        )
+        if request.memory_limit_bytes and self.accelerator.limits_address_space:
+            limit = linux.address_space_bytes() + request.memory_limit_bytes
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        with self._candidates_turn(Stage.IMPORT):
+            self._candidate = LoadedCandidate.load(candidate)
+        with self._candidates_turn(Stage.IMPORT):
+            complaint = self.backend.exposes(vars(self._candidate.module))
+            if complaint:
+                raise ContractBreach(complaint)
+        return Done(number=request.number, versions=context.versions())
+
+    def _open(self, request: OpenWorkload) -> Done:
+        assert self._context is not None, "Load comes first"
+        assert self._candidate is not None, "Load comes first"
+        self._context.reset_peak_memory()
+        fds = self.channel.take_fds()
+        workspace = Workspace.open(self._context, request, fds)
+        with self._candidates_turn(Stage.CONSTRUCT):
+            workspace.model = self._candidate.construct(request.init, workspace.parameters)
+        self._workspace = workspace
+        return Done(number=request.number)
+
+    def _call(self, request: Call) -> Done:
+        runtime, workspace = self._started, self._opened
+        runtime.clear_launches()
+        with self._candidates_turn(request.stage):
+            if request.knock_out:
+                with runtime.knocked_out(), workspace.poisoned_memory():
+                    outputs = workspace.forward(0)
+            else:
+                outputs = workspace.forward(0)
+            workspace.write(outputs)
+        return Done(
+            number=request.number,
+            launches=tuple(runtime.launches())[:_MOST_LAUNCHES],
+            reports=tuple(runtime.reports()) if request.report else (),
+        )
+
+    def _build(self, request: Build) -> Done:
+        self.stage.set(Stage.COMPILE)
+        try:
+            reports = tuple(self._started.compile_for(request.target))
+        except TargetFailure as failure:
+            raise CandidateFault(
+                Fault.COMPILE,
+                f"{failure.target}: {_first_line(str(failure))}",
+                {"target": failure.target, "message": str(failure)},
+            ) from failure
+        return Done(number=request.number, reports=reports)
+
+    def _sample(self, request: Sample) -> Done:
+        assert self._context is not None, "Load comes first"
+        with self._candidates_turn(Stage.PERFORMANCE):
+            samples = self._context.sample(self._opened.timed_call, budget_s=request.budget_s)
+        return Done(number=request.number, samples=samples, calls=self._opened.timed_calls)
+
+    def _run(self, request: Run) -> Done:
+        assert self._context is not None, "Load comes first"
+        workspace = self._opened
+        with self._candidates_turn(Stage.PERFORMANCE):
+            for _ in range(request.calls):
+                workspace.timed_call()
+            self._context.synchronize()
+        return Done(number=request.number, calls=workspace.timed_calls)
+
+    # -- whose fault it is ---------------------------------------------------------------------
+
+    @contextmanager
+    def _candidates_turn(self, stage: Stage) -> Iterator[None]:
+        """Run candidate code: whatever it raises is its own fault, charged to `stage`."""
+        self.stage.set(stage)
+        try:
+            yield
+        except CandidateFault:
+            raise
+        except BaseException as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: BaseException) -> CandidateFault:
+        message = self._runtime.compile_error(error) if self._runtime else None
+        if message is not None:
+            self.stage.set(Stage.COMPILE)
+            return CandidateFault(Fault.COMPILE, _first_line(message), {"message": message})
+        if _is_out_of_memory(error):
+            return CandidateFault(Fault.MEMORY, f"out of memory: {_first_line(str(error))}")
+        where = self._candidate_frame(error)
+        text = f"{type(error).__name__}: {_first_line(str(error))}".rstrip(": ")
+        details = {"traceback": "".join(traceback.format_exception(error))[-_MOST_TRACEBACK:]}
+        return CandidateFault(Fault.EXCEPTION, f"{text}{where}", details)
+
+    def _candidate_frame(self, error: BaseException) -> str:
+        """Name the innermost line of the candidate's own file in a traceback."""
+        if isinstance(error, SyntaxError) and error.lineno:
+            return f" (line {error.lineno})"
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if Path(f.filename).parent == self.scratch]
+        return f" (line {own[-1].lineno}, in {own[-1].name})" if own else ""
+
+    def _refusal(self, number: int, fault: CandidateFault) -> Refused:
+        return Refused(
+            number=number,
+            stage=self.stage.stage,
+            fault=fault.fault,
+            reason=fault.reason[:_MOST_REASON],
+            details=fault.details,
+        )
+
+    def _peak(self) -> int | None:
+        return self._context.peak_memory_bytes() if self._context else None
+
+    @property
+    def _started(self) -> BackendRuntime:
+        assert self._runtime is not None, "Load comes first"
+        return self._runtime
+
+    @property
+    def _opened(self) -> Workspace:
+        assert self._workspace is not None, "OpenWorkload comes first"
+        return self._workspace
+
+
+_MOST_LAUNCHES = 256
+_MOST_REASON = 600
+_MOST_TRACEBACK = 4000
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else ""
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    text = str(error).lower()
+    return type(error).__name__ == "OutOfMemoryError" or (
+        isinstance(error, RuntimeError)
+        and any(words in text for words in ("out of memory", "can't allocate memory"))
+    )

@@ -1,0 +1,178 @@
+"""The tensors of one workload inside a worker: views of memory that the referee owns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from attrs import define, evolve, field
+
+from atrex_core.interfaces import Buffer, DeviceContext, Tensor
+from atrex_core.model import Container, TensorSpec
+from atrex_core.processes.candidate import ContractBreach
+from atrex_core.processes.messages import OpenWorkload
+from atrex_core.tensors import dtype_of
+
+
+@define(eq=False)
+class Workspace:
+    """Input sets to call with, and the buffer that outputs are copied into."""
+
+    context: DeviceContext
+    container: Container
+    buffers: Sequence[Buffer]
+    input_sets: Sequence[Mapping[str, Tensor]]
+    outputs: Sequence[tuple[TensorSpec, Tensor]]
+    model: Any = None
+    timed_calls: int = 0
+    _retained: list[Any] = field(factory=list)
+
+    @classmethod
+    def open(cls, context: DeviceContext, request: OpenWorkload, fds: Sequence[int]) -> Self:
+        """Map the referee's buffers; `fds` belong to the handles that say so, in order."""
+        remaining = list(fds)
+        buffers: list[Buffer] = []
+        for handle in request.buffers:
+            own = evolve(handle, fd=remaining.pop(0)) if handle.fd is not None else handle
+            buffers.append(context.open_buffer(own))
+
+        def view(placement: Any) -> Tensor:
+            spec = placement.spec
+            return buffers[placement.buffer].tensor(spec.dtype, spec.shape, placement.offset_bytes)
+
+        return cls(
+            context=context,
+            container=request.container,
+            buffers=buffers,
+            input_sets=[{p.spec.name: view(p) for p in placed} for placed in request.input_sets],
+            outputs=[(p.spec, view(p)) for p in request.outputs],
+        )
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of forward's keyword arguments."""
+        return tuple(self.input_sets[0])
+
+    def forward(self, index: int) -> Any:
+        """Call the model on input set `index`, without autograd."""
+        import torch
+
+        with torch.no_grad():
+            return self.model(**self.input_sets[index])
+
+    def timed_call(self, index: int | None = None) -> None:
+        """Make one timed call on the next input set and keep what it returned.
+
+        `index` is accepted so that this can be a sampler's callback; the rotation is our own,
+        so that no two consecutive calls ever see the same set.
+        """
+        position = self.timed_calls % len(self.input_sets)
+        result = self.forward(position)
+        if position < len(self._retained):
+            self._retained[position] = result
+        else:
+            self._retained.append(result)
+        self.timed_calls += 1
+
+    def publish(self, index: int) -> None:
+        """Copy the outputs of the latest timed call on input set `index` to the referee."""
+        if index >= len(self._retained):
+            raise ContractBreach("a timed call left no outputs")
+        self.write(self._retained[index])
+
+    def write(self, returned: Any) -> None:
+        """Check what forward returned, and copy it into the referee's buffer.
+
+        Raises:
+            ContractBreach: container, type, dtype, shape, device, layout or aliasing is wrong.
+        """
+        for (spec, destination), tensor in zip(self.outputs, self._unpack(returned), strict=True):
+            self._check(spec, tensor)
+            destination.copy_(tensor)
+        self.context.synchronize()
+
+    def close(self) -> None:
+        """Drop every view, then the mappings."""
+        self.model = None
+        self._retained.clear()
+        self.input_sets = ()
+        self.outputs = ()
+        for buffer in self.buffers:
+            buffer.close()
+
+    @contextmanager
+    def poisoned_memory(self) -> Iterator[None]:
+        """Fill fresh tensors with NaN, so that an unwritten output is visibly wrong."""
+        import torch
+
+        before = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before, warn_only=warn_only)
+
+    def _unpack(self, returned: Any) -> list[Any]:
+        names = [spec.name for spec, _ in self.outputs]
+        match self.container:
+            case Container.TENSOR:
+                return [returned]
+            case Container.TUPLE:
+                if not isinstance(returned, tuple | list) or len(returned) != len(names):
+                    raise ContractBreach(
+                        f"forward returned {_describe(returned)}, not a tuple of {len(names)}"
+                    )
+                return list(returned)
+            case Container.DICT:
+                if not isinstance(returned, dict) or set(returned) != set(names):
+                    raise ContractBreach(
+                        f"forward returned {_describe(returned)}, not a dict with keys {names}"
+                    )
+                return [returned[name] for name in names]
+
+    def _check(self, spec: TensorSpec, tensor: Any) -> None:
+        import torch
+
+        name = f"output {spec.name!r}"
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise ContractBreach(f"{name} is {_describe(tensor)}, not a plain torch.Tensor")
+        if tensor.layout is not torch.strided:
+            raise ContractBreach(f"{name} has layout {tensor.layout}, not torch.strided")
+        if dtype_of(tensor) is not spec.dtype:
+            wanted = str(spec.dtype)
+            raise ContractBreach(f"{name} has dtype {_dtype_text(tensor)}, not {wanted}")
+        if tuple(tensor.shape) != spec.shape:
+            raise ContractBreach(f"{name} has shape {tuple(tensor.shape)}, not {spec.shape}")
+        if tensor.device != torch.device(self.context.torch_device):
+            raise ContractBreach(
+                f"{name} is on {tensor.device}, not on {self.context.torch_device}"
+            )
+        if not tensor.is_contiguous():
+            raise ContractBreach(f"{name} has strides {tensor.stride()}: it is not contiguous")
+        for placed in self.input_sets:
+            for other in placed.values():
+                if _overlap(tensor, other):
+                    raise ContractBreach(f"{name} is a view of an input, not a new tensor")
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    if one.numel() == 0 or other.numel() == 0:
+        return False
+    start, first = one.data_ptr(), other.data_ptr()
+    return bool(start < first + other.nbytes and first < start + one.nbytes)
+
+
+def _describe(value: Any) -> str:
+    kind = type(value).__name__
+    if isinstance(value, tuple | list):
+        return f"a {kind} of {len(value)}"
+    if isinstance(value, dict):
+        return f"a dict with keys {sorted(map(str, value))[:8]}"
+    return "None" if value is None else f"a {kind}"
+
+
+def _dtype_text(tensor: Any) -> str:
+    return str(dtype_of(tensor) or tensor.dtype)

@@ -1,0 +1,120 @@
+"""Memory of one workload that the referee owns and a worker may write into.
+
+Inputs are drawn in private memory and copied here, so that a change of an input is seen.
+Expected outputs never come near this memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+from attrs import define, evolve
+
+from atrex_core.interfaces import Buffer, BufferHandle, DeviceContext, Tensor, Tensors
+from atrex_core.model import DType, TensorSpec
+from atrex_core.processes.messages import Placement
+
+_ALIGNMENT_BYTES = 256
+POISON_BYTE = 0xFF
+"""Every output byte before a call: NaN in each floating type, -1 in each integer type."""
+
+
+@define(eq=False)
+class Arena:
+    """Two raw buffers: `sets` copies of the inputs, and one copy of the outputs."""
+
+    context: DeviceContext
+    buffers: tuple[Buffer, ...]
+    input_sets: tuple[tuple[Placement, ...], ...]
+    outputs: tuple[Placement, ...]
+
+    @classmethod
+    def allocate(
+        cls,
+        context: DeviceContext,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        *,
+        sets: int,
+    ) -> Self:
+        """Reserve memory for `sets` input sets and one output set.
+
+        Raises:
+            MemoryError: the device cannot hold it.
+        """
+        placed, size = [], 0
+        for _ in range(sets):
+            one, size = _place(inputs, buffer=0, start=size)
+            placed.append(one)
+        out, out_size = _place(outputs, buffer=1, start=0)
+        first = context.allocate(max(size, _ALIGNMENT_BYTES))
+        try:
+            second = context.allocate(max(out_size, _ALIGNMENT_BYTES))
+        except MemoryError:
+            first.close()
+            raise
+        return cls(context, (first, second), tuple(placed), out)
+
+    def export(self) -> tuple[tuple[BufferHandle, ...], list[int]]:
+        """Return the buffers' handles, and the descriptors that travel beside them."""
+        handles, fds = [], []
+        for buffer in self.buffers:
+            handle = buffer.handle()
+            if handle.fd is not None:
+                fds.append(handle.fd)
+                handle = evolve(handle, fd=0)  # the number means nothing to the receiver
+            handles.append(handle)
+        return tuple(handles), fds
+
+    def write_inputs(self, index: int, tensors: Tensors) -> None:
+        """Copy private inputs into set `index`."""
+        for placement in self.input_sets[index]:
+            self._view(placement).copy_(tensors[placement.spec.name])
+
+    def changed_inputs(self, index: int, tensors: Tensors) -> list[str]:
+        """Name the inputs of set `index` whose bytes are no longer what was written."""
+        import torch
+
+        changed = []
+        for placement in self.input_sets[index]:
+            original = tensors[placement.spec.name].contiguous()
+            if not torch.equal(_bytes(self._view(placement)), _bytes(original)):
+                changed.append(placement.spec.name)
+        return changed
+
+    def poison_outputs(self) -> None:
+        """Fill every output byte with `POISON_BYTE`."""
+        buffer = self.buffers[1]
+        buffer.tensor(DType.UINT8, (buffer.nbytes,)).fill_(POISON_BYTE)
+
+    def snapshot_outputs(self) -> Mapping[str, Tensor]:
+        """Copy the outputs into private memory, before anything is compared."""
+        return {p.spec.name: self._view(p).clone() for p in self.outputs}
+
+    def close(self) -> None:
+        """Release the buffers."""
+        for buffer in self.buffers:
+            with suppress(OSError):
+                buffer.close()
+
+    def _view(self, placement: Placement) -> Tensor:
+        spec = placement.spec
+        return self.buffers[placement.buffer].tensor(spec.dtype, spec.shape, placement.offset_bytes)
+
+
+def _place(
+    specs: Sequence[TensorSpec], *, buffer: int, start: int
+) -> tuple[tuple[Placement, ...], int]:
+    placed, offset = [], start
+    for spec in specs:
+        placed.append(Placement(spec=spec, buffer=buffer, offset_bytes=offset))
+        offset += -(-spec.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    return tuple(placed), offset
+
+
+def _bytes(tensor: Any) -> Any:
+    import torch
+
+    return tensor.reshape(-1).view(torch.uint8)

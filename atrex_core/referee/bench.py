@@ -1,0 +1,102 @@
+"""What one referee works with: a device, a backend, a protocol, and the problems it can judge."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+
+from attrs import define, frozen
+
+from atrex_core.comparison import Comparison, compare
+from atrex_core.interfaces import Accelerator, Backend, DeviceContext, Problem, Tensor, Tensors
+from atrex_core.model import Device, HardwareProfile, Workload
+from atrex_core.processes.messages import Setup
+from atrex_core.processes.workers import ForkServerProcess
+from atrex_core.referee.arena import POISON_BYTE
+
+_MOST_SETS = 256
+_SEED_BITS = 48
+
+
+@define(eq=False)
+class Bench:
+    """Everything that outlives one candidate."""
+
+    setup: Setup
+    device: Device
+    accelerator: Accelerator
+    backend: Backend
+    context: DeviceContext
+    profile: HardwareProfile | None
+    server: ForkServerProcess
+    problems: Mapping[str, Problem]
+    environment: Mapping[str, str]
+
+    def rotation(self, problem: Problem, workload: Workload) -> tuple[int, bool]:
+        """Return how many input sets timing rotates, and whether that keeps calls cold.
+
+        Cold means that the sets and the outputs kept beside them exceed the last-level cache
+        twice over. The number of sets is capped, so tiny workloads stay warm, and say so.
+        """
+        if not self.accelerator.is_timed:
+            return 1, False
+        specs = (*problem.inputs(workload), *problem.outputs(workload))
+        set_bytes = max(1, sum(spec.nbytes for spec in specs))
+        cache = self.context.last_level_cache_bytes or self.device.last_level_cache_bytes
+        if cache is None:
+            return 2, False
+        wanted = max(2, math.ceil(2 * cache / set_bytes))
+        return min(wanted, _MOST_SETS), wanted <= _MOST_SETS
+
+
+@frozen(kw_only=True)
+class Case:
+    """Inputs of one correctness case, in private memory."""
+
+    regime: str
+    seed: int
+    inputs: Tensors
+
+    @classmethod
+    def draw(cls, bench: Bench, problem: Problem, workload: Workload, regime: str) -> Case:
+        """Draw inputs from a fresh secret seed."""
+        seed = secrets.randbits(_SEED_BITS)
+        inputs = problem.draw(workload, regime=regime, seed=seed, device=bench.context.torch_device)
+        return cls(regime=regime, seed=seed, inputs=inputs)
+
+
+def judge_outputs(
+    problem: Problem, workload: Workload, inputs: Tensors, outputs: Mapping[str, Tensor]
+) -> dict[str, Comparison]:
+    """Compare outputs, by name, with what the problem expects for `inputs`."""
+    expected = problem.expected(workload, inputs)
+    honest = problem.honest(workload, inputs)
+    settled = problem.canonical(workload, inputs, outputs)
+    found = {}
+    for spec in problem.outputs(workload):
+        found[spec.name] = compare(
+            spec,
+            problem.tolerance(spec) if spec.dtype.is_floating else None,
+            actual=settled[spec.name],
+            expected=expected[spec.name],
+            honest=honest[spec.name],
+            poison=math.nan if spec.dtype.is_floating else _poison_integer(spec.dtype.item_bytes),
+        )
+    return found
+
+
+def first_wrong(comparisons: Mapping[str, Comparison]) -> tuple[str, Comparison] | None:
+    """Return the first output that does not pass, if any."""
+    return next(((n, c) for n, c in comparisons.items() if not c.passed), None)
+
+
+def correctness_regimes(problem: Problem, workload: Workload, cases: int) -> Sequence[str]:
+    """Return one regime a case: at least `cases`, and each of the problem's at least once."""
+    regimes = tuple(problem.regimes(workload))
+    count = max(cases, len(regimes))
+    return tuple(regimes[i % len(regimes)] for i in range(count))
+
+
+def _poison_integer(item_bytes: int) -> int:
+    return int.from_bytes(bytes([POISON_BYTE]) * item_bytes, "little", signed=item_bytes > 1)

@@ -1,0 +1,307 @@
+"""The referee's process: set up once, then judge one workload after another."""
+
+from __future__ import annotations
+
+import base64
+import importlib.metadata
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from attrs import define, evolve
+
+from atrex_core.errors import AtrexError, ExitCode
+from atrex_core.interfaces import Accelerator, Backend, CalibratedProfile, Problem
+from atrex_core.model import (
+    Candidate,
+    Device,
+    Evaluation,
+    Gate,
+    GateResult,
+    HardwareProfile,
+    Isolation,
+    Outcome,
+    Workload,
+)
+from atrex_core.planning import find_device
+from atrex_core.plugins import PluginHost
+from atrex_core.probe import PROBE_NAME, ProbeProblem
+from atrex_core.processes import linux
+from atrex_core.processes.channel import Channel, ChannelClosed
+from atrex_core.processes.messages import (
+    Begin,
+    GateFinished,
+    Judge,
+    Judged,
+    NotReady,
+    Ready,
+    Setup,
+)
+from atrex_core.processes.workers import ForkServerProcess
+from atrex_core.referee.bench import Bench
+from atrex_core.referee.docket import Docket, Limits
+from atrex_core.referee.trial import Trial
+
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ")
+"""Variables of ours that workers see; everything else stays here."""
+_DEFAULT_MEMORY_BYTES = 8 * 2**30
+
+
+def main(arguments: list[str]) -> None:
+    """Run as `python -P -m atrex_core.referee.main CHANNEL_FD LIFELINE_FD`."""
+    channel_fd, lifeline_fd = (int(word) for word in arguments)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the orchestrator decides what Ctrl-C means
+    linux.adopt_orphans()
+    threading.Thread(target=_die_with_orchestrator, args=(lifeline_fd,), daemon=True).start()
+    channel = Channel.from_fd(channel_fd)
+    try:
+        setup = channel.receive()
+        assert isinstance(setup, Setup), "the first thing an orchestrator says"
+        bench = _prepare(setup)
+    except ChannelClosed:
+        return
+    except AtrexError as error:
+        code = error.exit_code
+        channel.send(NotReady(reason=str(error), hint=error.hint, exit_code=code))
+        return
+    except Exception as error:  # noqa: BLE001  (a plugin may raise anything: say it, and end)
+        reason = f"the referee could not start: {_one_line(error)}"
+        channel.send(NotReady(reason=reason, hint="", exit_code=ExitCode.HARNESS_ERROR))
+        return
+    channel.send(
+        Ready(
+            device=bench.device,
+            profile=bench.profile,
+            isolation=Isolation.PROCESS,
+            environment=bench.environment,
+        )
+    )
+    referee = Referee(bench, channel)
+    try:
+        referee.serve()
+    finally:
+        referee.close()
+
+
+@define(eq=False)
+class Referee:
+    """Answers the orchestrator until it hangs up."""
+
+    bench: Bench
+    channel: Channel
+    _begin: Begin | None = None
+    _candidate: Candidate | None = None
+    _docket: Docket | None = None
+
+    def serve(self) -> None:
+        """Judge what is asked for, in order."""
+        while True:
+            try:
+                request = self.channel.receive()
+            except ChannelClosed:
+                return
+            match request:
+                case Begin():
+                    self._take_up(request)
+                case Judge():
+                    self.channel.send(Judged(evaluation=self._judge(request)))
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self._docket is not None:
+            self._docket.close()
+        self.bench.server.stop()
+
+    def _take_up(self, request: Begin) -> None:
+        if self._docket is not None:
+            self._docket.close()
+        source = base64.b64decode(request.source)
+        problem = self.bench.problems[request.problem]
+        self._begin = request
+        self._candidate = Candidate(
+            name=request.submission,
+            problem=request.problem,
+            backend=self.bench.backend.name,
+            path=Path(request.candidate),
+            source=source,
+        )
+        self._docket = Docket(
+            server=self.bench.server,
+            device=self.bench.device,
+            limits=_limits(self.bench.setup),
+            source=source,
+            public_files={
+                f"problem/{path.name}": path.read_bytes() for path in problem.public_files
+            },
+        )
+
+    def _judge(self, request: Judge) -> Evaluation:
+        assert self._candidate is not None, "Begin comes first"
+        assert self._docket is not None, "Begin comes first"
+        problem = self.bench.problems[self._candidate.problem]
+        workload = next(w for w in problem.workloads if w.id == request.workload)
+
+        def announce(gate: Gate, result: GateResult) -> None:
+            self.channel.send(
+                GateFinished(evaluation_id=request.evaluation_id, gate=gate, result=result)
+            )
+
+        trial = Trial(self.bench, self._docket, problem, workload, announce)
+        started, started_at = time.monotonic(), datetime.now(UTC)
+        try:
+            trial.run()
+        except Exception as error:  # noqa: BLE001  (ours or a pack's fault: a result says so)
+            self._docket.close()
+            gate = next(gate for gate in Gate if gate not in trial.gates)
+            reason = f"the referee failed: {_one_line(error)}"
+            details = {"traceback": "".join(traceback.format_exception(error))[-4000:]}
+            trial.gates[gate] = GateResult(outcome=Outcome.ERRORED, reason=reason, details=details)
+            announce(gate, trial.gates[gate])
+        return self._evaluation(
+            request,
+            trial,
+            problem,
+            workload,
+            seconds=time.monotonic() - started,
+            started_at=started_at.isoformat(timespec="seconds"),
+        )
+
+    def _evaluation(
+        self,
+        request: Judge,
+        trial: Trial,
+        problem: Problem,
+        workload: Workload,
+        *,
+        seconds: float,
+        started_at: str,
+    ) -> Evaluation:
+        bench, candidate, found = self.bench, self._candidate, trial.measurement
+        assert candidate is not None, "Begin comes first"
+        return Evaluation(
+            id=request.evaluation_id,
+            submission=candidate.name,
+            candidate=str(candidate.path),
+            digest=candidate.digest,
+            pack=problem.pack,
+            problem=problem.name,
+            workload=workload.id,
+            phase=workload.phase,
+            origin=workload.origin,
+            scale=workload.scale,
+            backend=bench.backend.name,
+            accelerator=bench.accelerator.name,
+            device=bench.device,
+            target=bench.device.arch,
+            profile=bench.profile.name if bench.profile else None,
+            profile_digest=bench.profile.digest if bench.profile else None,
+            protocol=bench.setup.protocol,
+            isolation=Isolation.PROCESS,
+            gates=dict(trial.gates),
+            flags=tuple(sorted(trial.flags)),
+            timing=found.timing if found else None,
+            bound=found.bound if found else None,
+            share_of_roofline=found.share if found else None,
+            adoption=None,
+            peak_memory_bytes=trial.peak_memory_bytes,
+            compile_seconds=trial.compile_seconds,
+            seeds=tuple(trial.seeds),
+            importance=problem.importance,
+            seconds=seconds,
+            environment={**bench.environment, **(trial.docket.versions)},
+            started_at=started_at,
+        )
+
+
+def _prepare(setup: Setup) -> Bench:
+    host = PluginHost.discover(disabled=setup.disabled_plugins)
+    backend = host.backends[setup.backend]
+    backend.check_available()
+    accelerator, device = find_device(host, setup.device)
+    server = ForkServerProcess(
+        backend=backend.name,
+        accelerator=accelerator.name,
+        plugins=_plugins_for_workers(host, backend, accelerator),
+        environment=_worker_environment(accelerator, device),
+    )
+    server.start()  # imports beside ours
+    context = accelerator.open(device)
+    if device.last_level_cache_bytes is None:
+        device = evolve(device, last_level_cache_bytes=context.last_level_cache_bytes)
+    return Bench(
+        setup=setup,
+        device=device,
+        accelerator=accelerator,
+        backend=backend,
+        context=context,
+        profile=_resolve(host, device, setup.profile),
+        server=server,
+        problems={PROBE_NAME: ProbeProblem(), **host.problems.items},
+        environment=_environment(backend, context.versions()),
+    )
+
+
+def _resolve(host: PluginHost, device: Device, name: str | None) -> HardwareProfile | None:
+    if device.virtual:
+        return None
+    profile = host.profile_for(device, name)
+    if isinstance(profile, CalibratedProfile):
+        return profile.measure(device)
+    return profile
+
+
+def _plugins_for_workers(
+    host: PluginHost, backend: Backend, accelerator: Accelerator
+) -> tuple[str, ...]:
+    """Name the two plugins a fork server loads. No problem pack is among them."""
+    origins = {
+        host.backends.origins[backend.name].plugin,
+        host.accelerators.origins[accelerator.name].plugin,
+    }
+    return tuple(sorted(origins))
+
+
+def _worker_environment(accelerator: Accelerator, device: Device) -> Mapping[str, str]:
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {**kept, **accelerator.worker_environment(device), "PYTHONHASHSEED": "0"}
+
+
+def _environment(backend: Backend, device_versions: Mapping[str, str]) -> Mapping[str, str]:
+    import torch
+
+    return {
+        "atrex_eval": importlib.metadata.version("atrex-eval"),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "kernel": platform.release(),
+        **backend.versions(),
+        **device_versions,
+    }
+
+
+def _limits(setup: Setup) -> Limits:
+    memory = setup.memory_limit_bytes
+    if memory is None:
+        memory = min(_DEFAULT_MEMORY_BYTES, int(0.6 * linux.available_bytes()))
+    return Limits(timeout_s=setup.timeout_s, memory_limit_bytes=memory)
+
+
+def _die_with_orchestrator(lifeline_fd: int) -> None:
+    """Wait for the orchestrator's end of a pipe to close, whatever closed it."""
+    os.read(lifeline_fd, 1)
+    os._exit(ExitCode.INTERRUPTED)  # the fork server notices, ends its worker and tidies up
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

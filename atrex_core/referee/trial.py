@@ -1,0 +1,341 @@
+"""One candidate on one workload, through the gates in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from attrs import define, evolve, field
+
+from atrex_core.interfaces import KernelReport, Problem, Stage
+from atrex_core.journal import NOT_ASKED
+from atrex_core.model import Gate, GateResult, Outcome, Workload
+from atrex_core.processes.messages import (
+    Broken,
+    Build,
+    Call,
+    CloseWorkload,
+    Done,
+    Fault,
+    OpenWorkload,
+    Refused,
+)
+from atrex_core.processes.workers import Answer, Died, Worker
+from atrex_core.referee import verdicts
+from atrex_core.referee.arena import Arena
+from atrex_core.referee.bench import (
+    Bench,
+    Case,
+    correctness_regimes,
+    first_wrong,
+    judge_outputs,
+)
+from atrex_core.referee.docket import Docket
+from atrex_core.referee.stopwatch import Measurement, Stopwatch
+
+
+class _Ended(Exception):
+    """A gate has failed, or nothing more can be said: the later gates do not run."""
+
+
+@define(eq=False)
+class Trial:
+    """Mutable while it runs; `Evaluation` is what remains of it."""
+
+    bench: Bench
+    docket: Docket
+    problem: Problem
+    workload: Workload
+    announce: Callable[[Gate, GateResult], None]
+    gates: dict[Gate, GateResult] = field(factory=dict)
+    seeds: list[int] = field(factory=list)
+    flags: set[str] = field(factory=set)
+    measurement: Measurement | None = None
+    peak_memory_bytes: int | None = None
+    compile_seconds: float | None = None
+    _arena: Arena | None = None
+    _worker: Worker | None = None
+    _case: Case | None = None
+    _own_launches: int = 0
+    _launched: tuple[str, ...] = ()
+
+    def run(self) -> None:
+        """Go through the gates; afterwards `gates` holds every word spoken."""
+        if self.bench.device.virtual:
+            self.flags.add("virtual")
+        try:
+            self._open()
+            self._compile()
+            for gate, step in (
+                (Gate.CORRECTNESS, self._correctness),
+                (Gate.PERFORMANCE, self._performance),
+                (Gate.AUTHENTICITY, self._authenticity),
+            ):
+                if _order(gate) > _order(self.bench.setup.until):
+                    reason = f"{NOT_ASKED} (--until {self.bench.setup.until})"
+                    self._speak(gate, GateResult(outcome=Outcome.SKIPPED, reason=reason))
+                    continue
+                step()
+        except _Ended:
+            pass
+        finally:
+            self._close()
+
+    # -- opening and closing -------------------------------------------------------------------
+
+    def _open(self) -> None:
+        worker = self.docket.ensure_worker()
+        if not isinstance(worker, Worker):
+            self._charge(worker, Gate.COMPILE)
+        self._worker = worker
+        sets, cold = self.bench.rotation(self.problem, self.workload)
+        if self.bench.accelerator.is_timed and not cold:
+            self.flags.add("warm")
+        try:
+            self._arena = Arena.allocate(
+                self.bench.context,
+                self.problem.inputs(self.workload),
+                self.problem.outputs(self.workload),
+                sets=sets,
+            )
+        except MemoryError as error:
+            self._speak(
+                Gate.COMPILE,
+                GateResult(outcome=Outcome.SKIPPED, reason=f"needs more memory: {error}"),
+            )
+            raise _Ended from error
+        handles, fds = self._arena.export()
+        answer = worker.ask(
+            OpenWorkload,
+            timeout_s=self._timeout_s,
+            fds=fds,
+            init=dict(self.workload.init),
+            container=self.problem.container,
+            buffers=handles,
+            input_sets=self._arena.input_sets,
+            outputs=self._arena.outputs,
+        )
+        if not isinstance(answer, Done):
+            self._charge(answer, Gate.COMPILE)
+
+    def _close(self) -> None:
+        worker, arena = self._worker, self._arena
+        if worker is not None and worker.alive and arena is not None:
+            answer = worker.ask(CloseWorkload, timeout_s=self._timeout_s)
+            if isinstance(answer, Done):
+                self.peak_memory_bytes = answer.peak_memory_bytes
+            else:
+                worker.stop()
+        if arena is not None:
+            arena.close()
+
+    # -- the gates -----------------------------------------------------------------------------
+
+    def _compile(self) -> None:
+        case = self._draw(self.problem.regimes(self.workload)[0])
+        answer = self._call(case, report=True)
+        if isinstance(answer, Broken) or _is_compile_failure(answer):
+            self._charge(answer, Gate.COMPILE)
+        reports = answer.reports if isinstance(answer, Done) else ()
+        details: dict[str, Any] = {"kernels": [_report(r) for r in reports], "targets": {}}
+        seconds = [r.compile_seconds for r in reports if r.compile_seconds is not None]
+        self.compile_seconds = sum(seconds) if seconds else None
+        failed: list[str] = []
+        if isinstance(answer, Done):
+            for target in self.bench.setup.targets:
+                built = self._build(target)
+                details["targets"][target] = built
+                if built["outcome"] != Outcome.PASSED:
+                    failed.append(str(built["reason"]))
+        if failed:
+            result = GateResult(outcome=Outcome.FAILED, reason="; ".join(failed), details=details)
+            self._end(Gate.COMPILE, result)
+        self._speak(Gate.COMPILE, GateResult(outcome=Outcome.PASSED, details=details))
+        if not isinstance(answer, Done):  # it compiled, and then failed while running
+            self._charge(answer, Gate.CORRECTNESS, case=f"first call ({case.regime})")
+
+    def _build(self, target: str) -> dict[str, Any]:
+        answer = self._live.ask(Build, timeout_s=self._timeout_s, target=target)
+        if isinstance(answer, Done):
+            return {
+                "outcome": Outcome.PASSED,
+                "reason": None,
+                "kernels": [_report(r) for r in answer.reports],
+            }
+        if isinstance(answer, Broken):
+            self._charge(answer, Gate.COMPILE)
+        if isinstance(answer, Died):
+            self._charge(answer, Gate.COMPILE, case=f"building for {target}")
+        return {"outcome": Outcome.FAILED, "reason": answer.reason, "message": answer.details}
+
+    def _correctness(self) -> None:
+        regimes = correctness_regimes(self.problem, self.workload, self.bench.setup.cases)
+        worst: dict[str, float] = {}
+        for number, regime in enumerate(regimes):
+            case = self._draw(regime)
+            label = f"case {number} ({regime})"
+            answer = self._call(case)
+            if not isinstance(answer, Done):
+                gate = Gate.COMPILE if _is_compile_failure(answer) else Gate.CORRECTNESS
+                self._charge(answer, gate, case=label)
+            outputs = self._held.snapshot_outputs()
+            if changed := self._held.changed_inputs(0, case.inputs):
+                reason = f"{label}: forward changed its input {changed[0]!r}"
+                self._end(Gate.CORRECTNESS, GateResult(outcome=Outcome.FAILED, reason=reason))
+            comparisons = judge_outputs(self.problem, self.workload, case.inputs, outputs)
+            if wrong := first_wrong(comparisons):
+                name, comparison = wrong
+                self._end(
+                    Gate.CORRECTNESS,
+                    GateResult(
+                        outcome=Outcome.FAILED,
+                        reason=f"{label}: output {name!r}: {comparison.reason}",
+                        details={
+                            "case": number,
+                            "output": name,
+                            **comparison.details,
+                        },
+                    ),
+                )
+            for name, comparison in comparisons.items():
+                error = comparison.details.get("relative_l2")
+                if isinstance(error, float):
+                    worst[name] = max(worst.get(name, 0.0), error)
+        if strays := self._live.strays():
+            reason = f"forward left {len(strays)} process(es) running: {', '.join(strays[:3])}"
+            self._live.stop()
+            self._end(Gate.CORRECTNESS, GateResult(outcome=Outcome.FAILED, reason=reason))
+        details = {"cases": len(regimes), "regimes": list(regimes), "relative_l2": worst}
+        self._speak(Gate.CORRECTNESS, GateResult(outcome=Outcome.PASSED, details=details))
+
+    def _performance(self) -> None:
+        if not self.bench.accelerator.is_timed:
+            reason = (
+                f"{self.bench.device.id} stands in for a device that is not here: "
+                "it judges compilation, correctness and evidence, and never gives a time"
+            )
+            result = GateResult(outcome=Outcome.SKIPPED, reason=reason)
+            self._speak(Gate.PERFORMANCE, result)
+            return
+        stopwatch = Stopwatch(self.bench, self._live, self._held, self.problem, self.workload)
+        found = stopwatch.measure(self._draw)
+        if isinstance(found, GateResult):
+            self._end(Gate.PERFORMANCE, found)
+        if not isinstance(found, Measurement):
+            self._charge(found, Gate.PERFORMANCE)
+        self.measurement = found
+        self.flags |= set(found.flags)
+        self._speak(Gate.PERFORMANCE, verdicts.performance(found))
+
+    def _authenticity(self) -> None:
+        details: dict[str, Any] = {
+            "launches": self._own_launches,
+            "kernels": list(self._launched),
+        }
+        if not self._own_launches:
+            elsewhere = f"; it launched {', '.join(self._launched)}" if self._launched else ""
+            reason = (
+                f"forward launched no {self.bench.backend.name} kernel "
+                f"from the candidate's own file{elsewhere}"
+            )
+            self._end(
+                Gate.AUTHENTICITY,
+                GateResult(outcome=Outcome.FAILED, reason=reason, details=details),
+            )
+        case = self._draw(self.problem.regimes(self.workload)[0])
+        answer = self._call(case, knock_out=True)
+        if isinstance(answer, Broken):
+            self._charge(answer, Gate.AUTHENTICITY)
+        if isinstance(answer, Done):
+            outputs = self._held.snapshot_outputs()
+            found = judge_outputs(self.problem, self.workload, case.inputs, outputs)
+            if first_wrong(found) is None:
+                reason = (
+                    f"the answer is still right with every {self.bench.backend.name} launch "
+                    "suppressed: something else computed it"
+                )
+                result = GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+                self._end(Gate.AUTHENTICITY, result)
+            details["knock_out"] = "wrong without the launches"
+        else:
+            details["knock_out"] = "no answer without the launches"
+        self._speak(Gate.AUTHENTICITY, GateResult(outcome=Outcome.PASSED, details=details))
+
+    # -- shared steps --------------------------------------------------------------------------
+
+    def _draw(self, regime: str) -> Case:
+        self._case = case = Case.draw(self.bench, self.problem, self.workload, regime)
+        self.seeds.append(case.seed)
+        return case
+
+    def _call(self, case: Case, *, knock_out: bool = False, report: bool = False) -> Answer:
+        arena = self._held
+        arena.write_inputs(0, case.inputs)
+        arena.poison_outputs()
+        self.bench.context.synchronize()
+        stage = Stage.AUTHENTICITY if knock_out else Stage.CORRECTNESS
+        answer = self._live.ask(
+            Call, timeout_s=self._timeout_s, stage=stage, knock_out=knock_out, report=report
+        )
+        if isinstance(answer, Done) and not knock_out:
+            own = [launch for launch in answer.launches if launch.own]
+            self._own_launches = len(own)
+            self._launched = tuple(sorted({launch.kernel for launch in answer.launches}))
+        return answer
+
+    def _charge(self, answer: Answer, gate: Gate, *, case: str = "") -> NoReturn:
+        """Turn an answer that is no `Done` into a failed or errored gate, and end the trial."""
+        self._end(gate, verdicts.from_answer(answer, case=case))
+
+    def _end(self, gate: Gate, result: GateResult) -> NoReturn:
+        """Speak for a gate and end the trial, with what it takes to see the failure again."""
+        if self._case is not None:
+            again = {"regime": self._case.regime, "seed": self._case.seed}
+            result = evolve(result, details={**again, **result.details})
+        self._speak(gate, result)
+        raise _Ended
+
+    def _speak(self, gate: Gate, result: GateResult) -> None:
+        self.gates[gate] = result
+        self.announce(gate, result)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self.docket.limits.timeout_s
+
+    @property
+    def _live(self) -> Worker:
+        assert self._worker is not None, "_open comes first"
+        return self._worker
+
+    @property
+    def _held(self) -> Arena:
+        assert self._arena is not None, "_open comes first"
+        return self._arena
+
+
+def _order(gate: Gate) -> int:
+    return tuple(Gate).index(gate)
+
+
+def _is_compile_failure(answer: Answer) -> bool:
+    match answer:
+        case Refused(fault=Fault.COMPILE):
+            return True
+        case Refused(stage=stage) | Died(stage=stage):
+            return stage in (Stage.STARTUP, Stage.IMPORT, Stage.CONSTRUCT, Stage.COMPILE)
+        case _:
+            return False
+
+
+def _report(report: KernelReport) -> Mapping[str, Any]:
+    return {
+        "kernel": report.kernel,
+        "target": report.target,
+        "registers": report.registers,
+        "shared_bytes": report.shared_bytes,
+        "spills": report.spills,
+        "matrix_instructions": list(report.matrix_instructions),
+        "binary_bytes": report.binary_bytes,
+        "compile_seconds": report.compile_seconds,
+    }

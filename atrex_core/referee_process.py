@@ -1,0 +1,159 @@
+"""The orchestrator's handle on a referee process."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from attrs import define, field
+
+from atrex_core.errors import AtrexError, ExitCode, HarnessError
+from atrex_core.model import Candidate, Evaluation, Gate, GateResult
+from atrex_core.processes.channel import Channel, ChannelClosed, DeadlineExpired
+from atrex_core.processes.messages import (
+    Begin,
+    GateFinished,
+    Judge,
+    Judged,
+    NotReady,
+    Ready,
+    Setup,
+)
+
+_START_S = 300.0
+_GRACE_S = 20.0
+
+GateObserver = Callable[[str, Gate, GateResult], None]
+
+
+class RefereeLost(HarnessError):
+    """The referee's process ended in the middle of a judgement."""
+
+
+class _NotReadyError(AtrexError):
+    """What a referee that cannot start says, as an error with its own exit code."""
+
+    def __init__(self, message: NotReady) -> None:
+        super().__init__(message.reason, hint=message.hint)
+        self.exit_code = ExitCode(message.exit_code)  # type: ignore[misc]  # per instance here
+
+
+@define(eq=False)
+class RefereeProcess:
+    """One running referee. `start` returns at once; `ready` waits."""
+
+    setup: Setup
+    _process: subprocess.Popen[bytes]
+    _channel: Channel
+    _lifeline: int
+    _ready: Ready | None = field(default=None, init=False)
+
+    @classmethod
+    def start(cls, setup: Setup) -> RefereeProcess:
+        """Start a referee in a session of its own, so that Ctrl-C reaches only us."""
+        ours, theirs = Channel.pair()
+        watched, lifeline = os.pipe()
+        command = [sys.executable, "-P", "-m", "atrex_core.referee.main"]
+        process = subprocess.Popen(
+            [*command, str(theirs.fileno()), str(watched)],
+            pass_fds=[theirs.fileno(), watched],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(watched)
+        referee = cls(setup, process, ours, lifeline)
+        referee._send(setup)
+        return referee
+
+    @property
+    def ready(self) -> Ready:
+        """Wait until the referee can judge, and return what it knows of its device.
+
+        Raises:
+            AtrexError: it cannot start here; the error says why.
+        """
+        if self._ready is None:
+            answer = self._receive(deadline=time.monotonic() + _START_S)
+            if isinstance(answer, NotReady):
+                self.stop()
+                raise _NotReadyError(answer)
+            if not isinstance(answer, Ready):
+                raise RefereeLost(f"the referee said {type(answer).__name__} before it was ready")
+            self._ready = answer
+        return self._ready
+
+    def begin(self, candidate: Candidate) -> None:
+        """Hand over a candidate."""
+        self._send(
+            Begin(
+                submission=candidate.name,
+                candidate=str(candidate.path),
+                problem=candidate.problem,
+                source=base64.b64encode(candidate.source).decode(),
+            )
+        )
+
+    def judge(self, evaluation_id: str, workload: str, observer: GateObserver) -> Evaluation:
+        """Judge the candidate at hand on one workload, telling `observer` of each gate.
+
+        Raises:
+            RefereeLost: the referee died; nothing was judged.
+        """
+        self._send(Judge(evaluation_id=evaluation_id, workload=workload))
+        while True:
+            match self._receive():
+                case GateFinished(evaluation_id=name, gate=gate, result=result):
+                    observer(name, gate, result)
+                case Judged(evaluation=evaluation):
+                    return evaluation
+                case other:
+                    raise RefereeLost(f"the referee said {type(other).__name__} out of turn")
+
+    def stop(self) -> None:
+        """End the referee and everything below it. Safe to call twice."""
+        self._channel.close()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+        try:
+            self._process.wait(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _send(self, message: Setup | Begin | Judge) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosed as error:
+            raise self._lost() from error
+
+    def _receive(self, deadline: float | None = None) -> object:
+        try:
+            return self._channel.receive(deadline=deadline)
+        except ChannelClosed as error:
+            raise self._lost() from error
+        except DeadlineExpired as error:
+            self.stop()
+            raise RefereeLost(f"the referee did not start within {_START_S:g} s") from error
+
+    def _lost(self) -> RefereeLost:
+        self.stop()
+        status = self._process.returncode
+        how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        return RefereeLost(
+            f"the referee {how}", hint="its own message is above; run the same command to go on"
+        )
+
+
+def _has_fileno(stream: object) -> bool:
+    try:
+        stream.fileno()  # type: ignore[attr-defined]  # a captured stream may lack it
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True

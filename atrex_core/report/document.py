@@ -1,0 +1,36 @@
+"""The one JSON document that `--format json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atrex_core import codec
+from atrex_core.model import Evaluation
+from atrex_core.scoring import Summary
+
+SCHEMA = 1
+
+
+def document(evaluations: Sequence[Evaluation], summary: Summary) -> Mapping[str, Any]:
+    """Return plain JSON values: every evaluation, and what they add up to."""
+    return {
+        "schema": SCHEMA,
+        "evaluations": [entry(evaluation) for evaluation in evaluations],
+        "summary": codec.unstructure(summary),
+    }
+
+
+def entry(evaluation: Evaluation) -> Mapping[str, Any]:
+    """Return one evaluation as it stands in the document."""
+    plain = codec.unstructure(evaluation)
+    timing = plain["timing"]
+    if timing is not None:
+        timing["cv"] = evaluation.timing.cv if evaluation.timing else None
+    return {
+        **plain,
+        "device": evaluation.device.id,
+        "device_name": evaluation.device.name,
+        "outcome": str(evaluation.outcome),
+        "gap": None,
+    }

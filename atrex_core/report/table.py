@@ -1,0 +1,154 @@
+"""The verdict table, for people. Imports rich, and only when called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from atrex_core.model import Evaluation, Gate, Outcome, Verdict
+from atrex_core.scoring import Summary
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MOST_ROWS = 60
+"""With more evaluations than this, only what did not pass is listed one by one."""
+
+_MARKS = {
+    Outcome.PASSED: "[green]pass[/]",
+    Outcome.FAILED: "[red]FAIL[/]",
+    Outcome.SKIPPED: "[yellow]-[/]",
+    Outcome.ERRORED: "[magenta]ERROR[/]",
+}
+_HEADINGS = {
+    Gate.COMPILE: "compile",
+    Gate.CORRECTNESS: "correct",
+    Gate.PERFORMANCE: "perf",
+    Gate.AUTHENTICITY: "authentic",
+}
+
+
+def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = False) -> Table:
+    """Return one row for each evaluation: the gates, both times, the bound, the share."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    several = len({e.submission for e in evaluations}) > 1
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    if with_id:
+        table.add_column("id", no_wrap=True)
+    if several:
+        table.add_column("submission", no_wrap=True)
+    table.add_column("problem", no_wrap=True)
+    table.add_column("workload", no_wrap=True)
+    for heading in _HEADINGS.values():
+        table.add_column(heading, no_wrap=True)
+    for heading in ("device us", "call us", "bound us", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("flags")
+    for e in evaluations:
+        timing, bound, share = e.timing, e.bound, e.share_of_roofline
+        cells = [e.id[:10]] if with_id else []
+        cells += [escape(e.submission)] if several else []
+        cells += [escape(e.problem), escape(e.workload)]
+        cells += [_mark(e, gate) for gate in _HEADINGS]
+        cells += [
+            _number(timing.device_us if timing else None),
+            _number(timing.call_us if timing else None),
+            _number(bound.t_sol_us if bound else None),
+            _percent(share.device if share else None),
+            " ".join(e.flags),
+        ]
+        table.add_row(*cells)
+    return table
+
+
+def operators_table(summary: Summary) -> Table:
+    """Return one row for each operator."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("operator", no_wrap=True)
+    for heading in ("weight", "workloads", "passed", "share device", "share call"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, found in summary.by_operator.items():
+        if not found.workloads:
+            continue
+        table.add_row(
+            name,
+            f"{found.weight:.4f}",
+            str(found.workloads),
+            _percent(found.pass_rate),
+            _percent(found.s_device),
+            _percent(found.s_call),
+        )
+    return table
+
+
+def reasons(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    """Yield one line for each distinct reason why something did not pass.
+
+    A reason that several workloads share, such as a file that cannot be imported, is said once.
+    """
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    for e in evaluations:
+        for judged, result in e.gates.items():
+            if result.outcome is Outcome.PASSED or result.reason is None:
+                continue
+            label = _LABELS[result.outcome]
+            key = (f"{e.submission}/{e.problem}", str(judged), label, result.reason)
+            groups.setdefault(key, []).append(e.workload)
+    skipped: dict[tuple[str, str], set[str]] = {}
+    for (who, gate, label, reason), workloads in groups.items():
+        if label == "skipped":
+            skipped.setdefault((gate, reason), set()).update(f"{who}:{w}" for w in workloads)
+            continue
+        where = workloads[0] if len(workloads) == 1 else f"all {len(workloads)}: {workloads[0]}.."
+        yield f"{label}: {who} [{where}] {gate}: {reason}"
+    for (gate, reason), concerned in skipped.items():
+        yield f"skipped: {gate} ({len(concerned)} evaluations): {reason}"
+
+
+def headline(summary: Summary, evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    """Yield the closing lines: how many of what, and the score or why there is none."""
+    counts: Mapping[Verdict, int] = {
+        verdict: sum(e.outcome is verdict for e in evaluations) for verdict in Verdict
+    }
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    yield f"{len(evaluations)} evaluations: {said}"
+    if summary.s_agg is not None:
+        yield f"S_agg     {_score(summary.s_agg.device)} device   {_score(summary.s_agg.call)} call"
+        if summary.s_agg_dsl is not None:
+            dsl = summary.s_agg_dsl
+            yield f"S_agg_dsl {_score(dsl.device)} device   {_score(dsl.call)} call"
+    elif summary.headline_withheld:
+        yield f"no S_agg: {summary.headline_withheld}"
+
+
+_LABELS = {
+    Outcome.FAILED: "failed",
+    Outcome.SKIPPED: "skipped",
+    Outcome.ERRORED: "error",
+    Outcome.PASSED: "passed",
+}
+
+
+def _mark(evaluation: Evaluation, gate: Gate) -> str:
+    result = evaluation.gates.get(gate)
+    return _MARKS[result.outcome] if result else ""
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def _percent(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if value >= 0.001 else f"{value:.2g}"
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,250 @@
+"""Evaluate candidates: the Python API, of which the command line is a client.
+
+    with Session(backend="numba") as session:
+        for evaluation in session.evaluate("rms_norm.py"):
+            print(evaluation.workload, evaluation.outcome, evaluation.first_failure)
+
+A session keeps its referee and its warm fork server between calls, so an agent or a training
+loop pays for imports once.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from attrs import evolve, fields
+
+from atrex_core.config import Settings
+from atrex_core.errors import UsageError
+from atrex_core.journal import Journal, resume_key
+from atrex_core.model import (
+    Candidate,
+    Evaluation,
+    Gate,
+    GateResult,
+    Isolation,
+    Outcome,
+    Workload,
+)
+from atrex_core.planning import Plan, plan
+from atrex_core.plugins import PluginHost
+from atrex_core.processes.messages import Setup
+from atrex_core.referee_process import RefereeLost, RefereeProcess
+from atrex_core.suggest import did_you_mean
+
+
+class Session:
+    """A place to evaluate candidates, for one set of `Settings`. Close it, or use `with`."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        host: PluginHost | None = None,
+        **options: Any,
+    ) -> None:
+        """Make a session from `settings`, changed by `options` (the fields of `Settings`).
+
+        Raises:
+            UsageError: an option has no such name.
+        """
+        known = {attribute.name for attribute in fields(Settings)}
+        for name in options:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise UsageError(f"a session has no option {name!r}", hint=hint)
+        self.settings = evolve(settings or Settings(), **options)
+        self.host = host or PluginHost.discover(disabled=self.settings.disabled_plugins)
+        self._referee: RefereeProcess | None = None
+        self._journal: Journal | None = None
+        self._recorded: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def evaluate(
+        self, path: str | os.PathLike[str] | None = None, *, problem: str | None = None
+    ) -> tuple[Evaluation, ...]:
+        """Evaluate one candidate file or folder; without one, the backend's own kernels.
+
+        Args:
+            path: a file named after its problem, or any file when `problem` is given.
+            problem: the problem's name; replaces the session's selection for this call.
+
+        Raises:
+            AtrexError: the request, this machine or a plugin is at fault, never the candidate.
+        """
+        return tuple(self.run(self.plan([Path(path)] if path is not None else [], problem)))
+
+    def plan(self, paths: Sequence[Path], problem: str | None = None) -> Plan:
+        """Return what `run` would do."""
+        settings = evolve(self.settings, problem=(problem,)) if problem else self.settings
+        return plan(self.host, settings, paths)
+
+    def run(self, planned: Plan) -> Iterator[Evaluation]:
+        """Evaluate everything in `planned`, yielding each result once it is in the journal."""
+        done = (
+            self._open_journal().completed(self.settings.until) if self._resumes() else frozenset()
+        )
+        for candidate, workloads in planned.items:
+            missing = [w for w in workloads if self._key(planned, candidate, w) not in done]
+            if missing:
+                yield from self._run_candidate(planned, candidate, missing)
+
+    def remaining(self, planned: Plan) -> int:
+        """Return how many evaluations `run` would make, with `resume` taken into account."""
+        if not self._resumes():
+            return len(planned)
+        done = self._open_journal().completed(self.settings.until)
+        return sum(self._key(planned, c, w) not in done for c, w in planned)
+
+    def earlier(self, planned: Plan) -> list[Evaluation]:
+        """Return what the journal already holds of `planned`: `run` will not make it again."""
+        if not self._resumes():
+            return []
+        wanted = {self._key(planned, c, w) for c, w in planned}
+        journal = self._open_journal()
+        complete = journal.completed(self.settings.until) & wanted
+        latest = {resume_key(e): e for e in journal if resume_key(e) in complete}
+        return list(latest.values())
+
+    def close(self) -> None:
+        """End the processes. Everything judged so far stays in the journal."""
+        self._drop_referee()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _run_candidate(
+        self, planned: Plan, candidate: Candidate, workloads: Sequence[Workload]
+    ) -> Iterator[Evaluation]:
+        begun: RefereeProcess | None = None
+        for workload in workloads:
+            evaluation_id = uuid.uuid4().hex
+            try:
+                referee = self._ready(planned)
+                if begun is not referee:
+                    referee.begin(candidate)
+                    begun = referee
+                found = referee.judge(evaluation_id, workload.id, self.host.gate_finished)
+            except RefereeLost as lost:
+                self._drop_referee()
+                found = self._errored(planned, candidate, workload, evaluation_id, lost)
+            yield self._record(candidate, found)
+
+    def _ready(self, planned: Plan) -> RefereeProcess:
+        setup = self._setup(planned)
+        if self._referee is not None and self._referee.setup != setup:
+            self._drop_referee()
+        if self._referee is None:
+            self._referee = RefereeProcess.start(setup)
+        referee = self._referee
+        try:
+            _ = referee.ready
+        except BaseException:
+            self._referee = None
+            referee.stop()
+            raise
+        return referee
+
+    def _drop_referee(self) -> None:
+        if self._referee is not None:
+            self._referee.stop()
+            self._referee = None
+
+    def _setup(self, planned: Plan) -> Setup:
+        settings = self.settings
+        return Setup(
+            backend=planned.backend.name,
+            device=planned.device.id,
+            targets=planned.targets,
+            protocol=settings.protocol,
+            until=settings.until or Gate.AUTHENTICITY,
+            profile=settings.profile,
+            cases=settings.cases,
+            timeout_s=settings.timeout_s,
+            memory_limit_bytes=settings.memory_limit_bytes,
+            perf_budget_s=settings.perf_budget_s,
+            disabled_plugins=settings.disabled_plugins,
+        )
+
+    def _record(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
+        if self.settings.journal is not None:
+            journal = self._open_journal()
+            if candidate.digest not in self._recorded:
+                journal.add_candidate(candidate)
+                self._recorded.add(candidate.digest)
+            journal.append(evaluation)
+        self.host.evaluation_finished(evaluation)
+        return evaluation
+
+    def _open_journal(self) -> Journal:
+        if self._journal is None:
+            assert self.settings.journal is not None, "callers check"
+            self._journal = Journal(self.settings.journal)
+        return self._journal
+
+    def _resumes(self) -> bool:
+        return self.settings.resume and self.settings.journal is not None
+
+    def _key(self, planned: Plan, candidate: Candidate, workload: Workload) -> object:
+        return resume_key(self._blank(planned, candidate, workload, "planned"))
+
+    def _errored(
+        self,
+        planned: Plan,
+        candidate: Candidate,
+        workload: Workload,
+        evaluation_id: str,
+        error: RefereeLost,
+    ) -> Evaluation:
+        blank = self._blank(planned, candidate, workload, evaluation_id)
+        result = GateResult(outcome=Outcome.ERRORED, reason=str(error))
+        self.host.gate_finished(evaluation_id, Gate.COMPILE, result)
+        return evolve(blank, gates={Gate.COMPILE: result})
+
+    def _blank(
+        self, planned: Plan, candidate: Candidate, workload: Workload, evaluation_id: str
+    ) -> Evaluation:
+        """Return an evaluation that says who, what and where, and nothing found yet."""
+        problem = next(p for p in planned.problems if p.name == candidate.problem)
+        unknown = GateResult(outcome=Outcome.SKIPPED, reason="not evaluated")
+        return Evaluation(
+            id=evaluation_id,
+            submission=candidate.name,
+            candidate=str(candidate.path),
+            digest=candidate.digest,
+            pack=problem.pack,
+            problem=problem.name,
+            workload=workload.id,
+            phase=workload.phase,
+            origin=workload.origin,
+            scale=workload.scale,
+            backend=planned.backend.name,
+            accelerator=planned.accelerator.name,
+            device=planned.device,
+            target=planned.device.arch,
+            profile=None,
+            profile_digest=None,
+            protocol=self.settings.protocol,
+            isolation=Isolation.PROCESS,
+            gates={Gate.COMPILE: unknown},
+            importance=problem.importance,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )

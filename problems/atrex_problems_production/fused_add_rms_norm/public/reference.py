@@ -1,0 +1,27 @@
+"""Residual addition followed by RMS normalisation: the definition, in plain torch.
+
+    residual = bf16(x + residual)
+    out      = residual / sqrt(mean(residual * residual) + eps) * weight
+
+The sum is rounded to bf16 and the *rounded* sum is normalised: fp32 arithmetic, over the last
+axis, one rounding of `out` to bf16.
+"""
+
+import torch
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]  # torch counts as untyped here
+    """Add `x` to `residual`, both [tokens, hidden]; return the sum and its normalisation."""
+
+    def __init__(self, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Return `out` and the new `residual`, bf16, as fresh tensors."""
+        total = x + residual
+        wide = total.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return {"out": (wide * scale * weight.float()).to(x.dtype), "residual": total}

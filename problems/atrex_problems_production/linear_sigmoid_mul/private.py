@@ -1,0 +1,96 @@
+"""Judge `linear_sigmoid_mul`: float64 truth, cost, and wrong implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from atrex_problems_production._problem import Mutant, ProductionProblem, altering, by_rows
+
+from atrex_core import ArithmeticPath, Cost, DType, Tensors, TensorSpec, Workload
+
+
+class Operator(ProductionProblem):
+    """Sigmoid of a linear layer times another tensor."""
+
+    summary = "linear layer, sigmoid, and an element-wise product"
+
+    def inputs(self, workload: Workload) -> Sequence[TensorSpec]:
+        """Return `hidden_states`, `weight`, `bias` and `post_mul_mat`."""
+        tokens, hidden, out = _sizes(workload)
+        return (
+            TensorSpec(name="hidden_states", dtype=DType.BF16, shape=(tokens, hidden)),
+            TensorSpec(name="weight", dtype=DType.BF16, shape=(out, hidden)),
+            TensorSpec(name="bias", dtype=DType.BF16, shape=(out,)),
+            TensorSpec(name="post_mul_mat", dtype=DType.BF16, shape=(tokens, out)),
+        )
+
+    def outputs(self, workload: Workload) -> Sequence[TensorSpec]:
+        """Return `out`."""
+        tokens, _, out = _sizes(workload)
+        return (TensorSpec(name="out", dtype=DType.BF16, shape=(tokens, out)),)
+
+    def expected(self, workload: Workload, inputs: Tensors) -> Tensors:
+        """Compute in float64, with no rounding in between."""
+        weight, bias = inputs["weight"].double().T, inputs["bias"].double()
+
+        def gated(hidden: Any, post: Any) -> Any:
+            return (hidden.double() @ weight + bias).sigmoid() * post.double()
+
+        return {"out": by_rows(gated, inputs["hidden_states"], inputs["post_mul_mat"])}
+
+    def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
+        """Count the product on the matrix pipe; bias may enter there as the initial sum."""
+        tokens, hidden, out = _sizes(workload)
+        return self.count(
+            workload,
+            {
+                ArithmeticPath.BF16_MATRIX: 2 * tokens * hidden * out,
+                ArithmeticPath.FP32_VECTOR: 2 * tokens * out,
+            },
+        )
+
+    def published_flops(self, workload: Workload) -> float:
+        """Bias and sigmoid count nothing there."""
+        tokens, hidden, out = _sizes(workload)
+        return 2 * tokens * hidden * out + tokens * out
+
+    def own_mutants(self) -> Mapping[str, Mutant]:
+        """Leave out the product or a part of it, the bias, the sigmoid, or the last factor."""
+
+        def half(_: Workload, inputs: Tensors) -> Tensors:
+            return {"out": inputs["post_mul_mat"] / 2}
+
+        def gate_only(workload: Workload, inputs: Tensors) -> Tensors:
+            ones = inputs["post_mul_mat"] * 0 + 1
+            return self.honest(workload, {**inputs, "post_mul_mat": ones})
+
+        def with_gate(gate: Any) -> Mutant:
+            def mutant(_: Workload, inputs: Tensors) -> Tensors:
+                z = inputs["hidden_states"].float() @ inputs["weight"].float().T
+                z = z + inputs["bias"].float()
+                return {"out": (gate(z) * inputs["post_mul_mat"].float()).bfloat16()}
+
+            return mutant
+
+        def short(inputs: Tensors) -> Any:
+            hidden = inputs["hidden_states"].clone()
+            hidden[:, -max(1, hidden.shape[1] // 16) :] = 0
+            return hidden
+
+        return {
+            "half": half,
+            "gate_only": gate_only,
+            "no_sigmoid": with_gate(lambda z: z),
+            "hard_sigmoid": with_gate(lambda z: (z / 6 + 0.5).clamp(0, 1)),
+            "first_order_sigmoid": with_gate(lambda z: 0.5 + z / 4),
+            "no_product": altering(self.honest, weight=lambda i: i["weight"] * 0),
+            "no_bias": altering(self.honest, bias=lambda i: i["bias"] * 0),
+            "short_sum": altering(self.honest, hidden_states=short),
+            "shifted_outputs": altering(self.honest, weight=lambda i: i["weight"].roll(1, 0)),
+        }
+
+
+def _sizes(workload: Workload) -> tuple[int, int, int]:
+    axes = workload.axes
+    return axes["token_count"], axes["hidden_size"], axes["out_features"]

@@ -1,0 +1,37 @@
+"""Softmax router of a mixture of experts: the definition, in plain torch.
+
+    p       = softmax(gating_output) over the experts, in fp32
+    ids     = the `top_k` experts of largest p, in descending order
+    weights = p of those experts, not renormalised
+
+Any order among experts of equal p will do, whether equal exactly or to fp32 rounding; where more
+of them are equal than places are left, any choice will. With `num_expert_groups` and `topk_group`
+both positive, only experts in the `topk_group` best of that many contiguous groups take part (a
+group is worth its largest p; the lower group goes first); the p of the others counts as zero.
+"""
+
+import torch
+
+
+class Model(torch.nn.Module):  # type: ignore[misc]  # torch counts as untyped here
+    """Choose `top_k` experts for each row of `gating_output` fp32 [tokens, experts]."""
+
+    def __init__(self, top_k: int, num_expert_groups: int = 0, topk_group: int = 0) -> None:
+        super().__init__()
+        self.top_k = top_k
+        self.num_expert_groups = num_expert_groups
+        self.topk_group = topk_group
+
+    def forward(self, gating_output: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return `topk_weights` fp32 and `topk_ids` int32, both [tokens, top_k]."""
+        p = torch.softmax(gating_output.float(), dim=-1)
+        if self.num_expert_groups > 0 and self.topk_group > 0:
+            groups = p.view(len(p), self.num_expert_groups, -1)
+            order = groups.amax(-1).sort(dim=-1, descending=True, stable=True).indices
+            kept = torch.zeros_like(groups[:, :, 0]).scatter_(1, order[:, : self.topk_group], 1.0)
+            p = (groups * kept[:, :, None]).view_as(p)
+        weights, ids = p.sort(dim=-1, descending=True, stable=True)
+        return {
+            "topk_weights": weights[:, : self.top_k].contiguous(),
+            "topk_ids": ids[:, : self.top_k].to(torch.int32),
+        }

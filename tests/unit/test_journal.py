@@ -1,0 +1,563 @@
+"""The journal: appended line by line, read whatever happened to it, locked by one run."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from atrex_core import (
+    Adoption,
+    Bound,
+    Candidate,
+    Ceiling,
+    Device,
+    Evaluation,
+    ExitCode,
+    Gate,
+    GateResult,
+    HarnessError,
+    Isolation,
+    Limiter,
+    Origin,
+    Outcome,
+    Pack,
+    Phase,
+    Protocol,
+    Scale,
+    Share,
+    Timing,
+    UnknownName,
+    UsageError,
+)
+from atrex_core.codec import EncodeError
+from atrex_core.journal import Damage, Encoding, Journal, ResumeKey, resume_key, upgraded
+
+FROZEN = Path(__file__).parents[1] / "journals" / "v1.jsonl"
+SOURCE = b"import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # \xc3\xa9\n"
+PASSED = GateResult(outcome=Outcome.PASSED, details={"cases": 5})
+SKIPPED = GateResult(outcome=Outcome.SKIPPED, reason="a virtual device gives no time")
+EVALUATION = Evaluation(
+    id="1a2b3c",
+    submission="mine",
+    candidate="kernels/norm.py",
+    digest=hashlib.sha256(SOURCE).hexdigest(),
+    pack=Pack(name="acme", version="1.0", digest="p1"),
+    problem="norm",
+    workload="8x1024",
+    phase=Phase.DECODE,
+    origin=Origin.PUBLISHED,
+    scale=Scale.FULL,
+    backend="acmelang",
+    accelerator="acme",
+    device=Device(
+        id="acme:0",
+        accelerator="acme",
+        vendor="acme",
+        name="Anvil 2",
+        arch="anvil2",
+        memory_bytes=137438953472,
+        compute_units=128,
+        driver="7.1",
+    ),
+    target="anvil2",
+    profile="acme-anvil-2",
+    profile_digest="f00d",
+    protocol=Protocol.STRICT,
+    isolation=Isolation.PROCESS,
+    gates={Gate.COMPILE: PASSED, Gate.CORRECTNESS: PASSED, Gate.PERFORMANCE: PASSED},
+    flags=("latency_bound",),
+    timing=Timing(device_us=3.25, call_us=4.5, method="held queue", samples_us=(3.25, 3.5, 3.0)),
+    bound=Bound(t_sol_us=1.5, limiter=Limiter.MEMORY, ceiling=Ceiling.SPEC),
+    share_of_roofline=Share(device=0.46, call=0.33),
+    adoption=Adoption(share=1.0, basis="measured", evidence=("launch log",)),
+    peak_memory_bytes=4096,
+    compile_seconds=0.75,
+    seeds=(11, 18446744073709551615),
+    importance=0.0625,
+    seconds=2.5,
+    environment={"torch": "2.13.0"},
+    started_at="2026-01-02T03:04:05+00:00",
+)
+CANDIDATE = Candidate(
+    name="mine", problem="norm", backend="acmelang", path=Path("norm.py"), source=SOURCE
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "atrex.jsonl"
+
+
+def written(path: Path, *evaluations: Evaluation) -> bytes:
+    """Write evaluations to a new journal, and return its bytes."""
+    with Journal(path) as journal:
+        for evaluation in evaluations:
+            journal.append(evaluation)
+    return path.read_bytes()
+
+
+def failed(gate: Gate) -> GateResult:
+    return GateResult(outcome=Outcome.FAILED, reason=f"{gate} failed")
+
+
+def test_an_evaluation_is_one_line_that_reads_back_equal(path: Path) -> None:
+    data = written(path, EVALUATION)
+
+    assert data.count(b"\n") == 1
+    assert data.startswith(b'{"schema": 1, "kind": "evaluation", "id": "1a2b3c", ')
+    assert data.endswith(b"}\n")
+    assert list(Journal(path)) == [EVALUATION]
+
+
+def test_a_frozen_journal_of_schema_1_reads_back(path: Path) -> None:
+    journal = Journal(FROZEN)
+
+    assert list(journal) == [EVALUATION, evolve(EVALUATION, id="9f8e7d", timing=None)]
+    assert [record.content for record in journal.candidates().values()] == [SOURCE]
+    assert journal.damaged == ()
+
+
+def test_this_release_writes_what_is_frozen(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.add_candidate(CANDIDATE)
+        journal.append(EVALUATION)
+        journal.append(evolve(EVALUATION, id="9f8e7d", timing=None))
+
+    assert path.read_bytes() == FROZEN.read_bytes()
+
+
+def test_a_candidate_is_written_once_and_can_be_rebuilt(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.add_candidate(CANDIDATE)
+        journal.add_candidate(CANDIDATE)
+    with Journal(path) as journal:
+        journal.add_candidate(CANDIDATE)
+
+    (line,) = path.read_text().splitlines()
+    record = Journal(path).candidates()[CANDIDATE.digest]
+    assert json.loads(line) == {
+        "schema": 1,
+        "kind": "candidate",
+        "digest": CANDIDATE.digest,
+        "backend": "acmelang",
+        "problem": "norm",
+        "name": "mine",
+        "encoding": "utf-8",
+        "source": SOURCE.decode(),
+    }
+    assert record.candidate(Path("norm.py")) == CANDIDATE
+
+
+def test_a_candidate_that_is_not_text_is_rebuilt_byte_for_byte(path: Path) -> None:
+    candidate = evolve(CANDIDATE, source=bytes(range(256)))
+
+    with Journal(path) as journal:
+        journal.add_candidate(candidate)
+
+    record = Journal(path).candidates()[candidate.digest]
+    assert record.encoding is Encoding.BASE64
+    assert record.content == bytes(range(256))
+
+
+def test_a_source_that_does_not_have_its_digest_is_damage(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.add_candidate(CANDIDATE)
+    path.write_text(path.read_text().replace("import torch", "import os"))
+
+    journal = Journal(path)
+
+    assert dict(journal.candidates()) == {}
+    assert journal.damaged == (Damage(1, "a candidate's source does not have its digest"),)
+
+
+def test_an_empty_file_is_a_journal_with_nothing(path: Path) -> None:
+    path.touch()
+
+    journal = Journal(path)
+
+    assert list(journal) == []
+    assert journal.damaged == ()
+    assert journal.completed() == frozenset()
+
+
+def test_a_half_written_last_line_is_reported_and_later_lines_are_whole(path: Path) -> None:
+    first = evolve(EVALUATION, id="first")
+    data = written(path, first, evolve(EVALUATION, id="lost"))
+    path.write_bytes(data[:-400])
+
+    with Journal(path) as journal:
+        journal.append(evolve(EVALUATION, id="after"))
+
+    assert [evaluation.id for evaluation in journal] == ["first", "after"]
+    assert [damage.line for damage in journal.damaged] == [2]
+    assert str(journal.damaged[0]).startswith("line 2: half-written or not JSON: ")
+    assert path.read_bytes().startswith(data[:-400] + b"\n{")
+
+
+@pytest.mark.parametrize("kept", range(1, 12))
+def test_a_journal_cut_in_its_first_characters_goes_on(path: Path, kept: int) -> None:
+    data = written(path, EVALUATION)
+    path.write_bytes(data[:kept])
+
+    with Journal(path) as journal:
+        journal.append(EVALUATION)
+
+    assert list(journal) == [EVALUATION]
+    assert [damage.line for damage in journal.damaged] == [1]
+
+
+def test_a_last_line_that_lacks_only_its_end_is_whole(path: Path) -> None:
+    path.write_bytes(written(path, EVALUATION).rstrip(b"\n"))
+
+    with Journal(path) as journal:
+        journal.append(evolve(EVALUATION, id="after"))
+
+    assert [evaluation.id for evaluation in journal] == ["1a2b3c", "after"]
+    assert journal.damaged == ()
+
+
+GARBAGE = {
+    "text": (b"hello", "half-written or not JSON: "),
+    "not utf-8": (b"\xff\xfe", "half-written or not JSON: "),
+    "zeros": (b"\0" * 100, "half-written or not JSON: "),
+    "nan": (b'{"schema": 1, "kind": "evaluation", "seconds": NaN}', "half-written or not JSON: "),
+    "list": (b"[1]", "not a record: it has no schema number"),
+    "no schema": (b'{"kind": "evaluation"}', "not a record: it has no schema number"),
+    "schema 0": (b'{"schema": 0}', "not a record: it has no schema number"),
+    "schema true": (b'{"schema": true}', "not a record: it has no schema number"),
+    "no kind": (b'{"schema": 1}', "not a record: its kind is None"),
+    "unknown kind": (b'{"schema": 1, "kind": "note"}', "not a record: its kind is 'note'"),
+    "no fields": (
+        b'{"schema": 1, "kind": "evaluation"}',
+        "not a valid Evaluation: required field missing @ $.id",
+    ),
+    "unknown field": (
+        (
+            b'{"schema": 1, "kind": "candidate", "digest": "d", "backend": "b", "problem": "p", '
+            b'"name": "n", "encoding": "utf-8", "source": "s", "more": 1}'
+        ),
+        "not a valid SourceRecord: unknown field more @ $",
+    ),
+    "broken base64": (
+        (
+            b'{"schema": 1, "kind": "candidate", "digest": "d", "backend": "b", "problem": "p", '
+            b'"name": "n", "encoding": "base64", "source": "*"}'
+        ),
+        "a candidate's source cannot be decoded: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), GARBAGE.values(), ids=GARBAGE)
+def test_garbage_in_the_middle_is_reported_and_skipped(
+    path: Path, line: bytes, reason: str
+) -> None:
+    first, last = evolve(EVALUATION, id="first"), evolve(EVALUATION, id="last")
+    path.write_bytes(
+        written(path, first) + b"\n" + line + b"\n" + written(path.with_name("other.jsonl"), last)
+    )
+
+    journal = Journal(path)
+
+    assert list(journal) == [first, last]
+    (damage,) = journal.damaged
+    assert damage.line == 3
+    assert damage.reason.startswith(reason)
+
+
+def test_joined_journals_are_a_journal(path: Path) -> None:
+    other = path.with_name("other.jsonl")
+    with Journal(path) as one, Journal(other) as two:
+        for journal, name in ((one, "one"), (two, "two")):
+            journal.add_candidate(CANDIDATE)
+            journal.append(evolve(EVALUATION, id=name))
+
+    joined = path.with_name("joined.jsonl")
+    joined.write_bytes(path.read_bytes() + other.read_bytes() + path.read_bytes())
+
+    assert [evaluation.id for evaluation in Journal(joined)] == ["one", "two"]
+    assert list(Journal(joined).candidates()) == [CANDIDATE.digest]
+    assert Journal(joined).damaged == ()
+
+
+def test_joining_behind_a_half_written_line_loses_only_that_line(path: Path) -> None:
+    other = path.with_name("other.jsonl")
+    half = written(path, evolve(EVALUATION, id="lost"))[:-300]
+    joined = path.with_name("joined.jsonl")
+    joined.write_bytes(half + written(other, evolve(EVALUATION, id="kept")))
+
+    journal = Journal(joined)
+
+    assert [evaluation.id for evaluation in journal] == ["kept"]
+    assert [damage.line for damage in journal.damaged] == [1]
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    path.write_bytes(written(path, EVALUATION) + b'{"schema": 2, "kind": "evaluation"}\n')
+
+    with pytest.raises(UsageError) as caught:
+        list(Journal(path))
+    with pytest.raises(UsageError), Journal(path):
+        pass
+
+    assert str(caught.value) == f"'{path}' line 2 has schema 2; this release reads up to 1"
+    assert caught.value.hint == "upgrade atrex-eval"
+
+
+def test_an_older_record_is_upgraded_one_step_at_a_time() -> None:
+    steps = {
+        1: lambda record: {**record, "flags": []},
+        2: lambda record: {**record, "flags": [*record["flags"], "from 2"]},
+    }
+
+    assert upgraded({"schema": 1, "id": "x"}, to=3, steps=steps) == {
+        "schema": 3,
+        "id": "x",
+        "flags": ["from 2"],
+    }
+    assert upgraded({"schema": 3, "id": "x"}, to=3, steps=steps) == {"schema": 3, "id": "x"}
+
+
+def test_nan_is_refused_and_nothing_is_written(path: Path) -> None:
+    with Journal(path) as journal:
+        with pytest.raises(EncodeError, match=r"cannot write \$\.seconds as JSON: it is nan"):
+            journal.append(evolve(EVALUATION, seconds=float("nan")))
+
+        journal.append(EVALUATION)
+
+    assert list(Journal(path)) == [EVALUATION]
+
+
+def test_a_full_disk_is_one_line_with_a_hint() -> None:
+    with Journal(Path("/dev/full")) as journal, pytest.raises(HarnessError) as caught:
+        journal.append(EVALUATION)
+
+    assert str(caught.value) == "cannot write journal '/dev/full': no space left on device"
+    assert caught.value.hint == (
+        "free some space and run again with --resume: earlier lines are safe"
+    )
+
+
+def test_a_file_that_may_grow_no_more_keeps_its_earlier_lines(path: Path) -> None:
+    size = len(written(path, EVALUATION))
+    script = textwrap.dedent(f"""
+        import resource, signal
+        from atrex_core.errors import HarnessError
+        from atrex_core.journal import Journal
+        from pathlib import Path
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 100}, {size + 100}))
+        journal = Journal(Path({str(path)!r}))
+        try:
+            journal.append(next(iter(journal)))
+        except HarnessError as error:
+            print(error)
+    """)
+
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert out.stdout == f"cannot write journal '{path}': file too large\n"
+    assert path.stat().st_size == size + 100
+    assert list(Journal(path)) == [EVALUATION]
+    assert [damage.line for damage in Journal(path).damaged] == [2]
+
+
+def use(path: Path, action: str) -> None:
+    """Read or write a journal."""
+    if action == "read":
+        list(Journal(path))
+    else:
+        Journal(path).append(EVALUATION)
+
+
+UNUSABLE: dict[str, tuple[str, str, str]] = {
+    "read a folder": ("read", ".", "cannot read journal '{}': is a directory"),
+    "write a folder": ("write", ".", "cannot write journal '{}': is a directory"),
+    "read nothing": ("read", "none.jsonl", "cannot read journal '{}': no such file or directory"),
+    "write in no folder": (
+        "write",
+        "none/a.jsonl",
+        "cannot write journal '{}': no such file or directory",
+    ),
+    "write below a file": ("write", "file/a.jsonl", "cannot write journal '{}': not a directory"),
+    "write over a file": ("write", "file", "'{}' exists and is not a journal"),
+    "read a device": ("read", "/dev/zero", "'{}' is a device, not a journal"),
+}
+
+
+@pytest.mark.parametrize(("action", "name", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_file_that_cannot_be_used_is_one_line_with_a_hint(
+    tmp_path: Path, action: str, name: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("print('a kernel, not a journal')\n")
+    path = tmp_path / name
+
+    with pytest.raises(UsageError) as caught:
+        use(path, action)
+
+    assert str(caught.value) == message.format(path)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert "\n" not in caught.value.hint
+    assert (tmp_path / "file").read_text() == "print('a kernel, not a journal')\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may use every file")
+@pytest.mark.parametrize("action", ["read", "write"])
+def test_a_file_without_permission_is_one_line_with_a_hint(path: Path, action: str) -> None:
+    written(path, EVALUATION)
+    path.chmod(0)
+
+    with pytest.raises(UsageError, match=f"cannot {action} journal .*: permission denied"):
+        use(path, action)
+
+
+def test_two_runs_cannot_write_one_journal(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(EVALUATION)
+        with pytest.raises(UsageError) as caught:
+            Journal(path).append(EVALUATION)
+
+    assert str(caught.value) == f"another run is writing journal '{path}'"
+    assert caught.value.hint == (
+        "choose another file with --journal; journals can be joined with cat"
+    )
+    assert list(Journal(path)) == [EVALUATION]
+
+
+def test_another_process_cannot_write_the_journal_of_a_run(path: Path) -> None:
+    script = textwrap.dedent(f"""
+        from atrex_core.errors import UsageError
+        from atrex_core.journal import Journal
+        from pathlib import Path
+        try:
+            Journal(Path({str(path)!r})).__enter__()
+        except UsageError as error:
+            print(error)
+        else:
+            print("locked")
+    """)
+
+    def other_process() -> str:
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    with Journal(path):
+        during = other_process()
+    after = other_process()
+
+    assert during == f"another run is writing journal '{path}'\n"
+    assert after == "locked\n"
+
+
+def test_a_journal_that_nobody_holds_is_unlocked(path: Path) -> None:
+    Journal(path).append(EVALUATION)
+    gc.collect()
+
+    Journal(path).append(evolve(EVALUATION, id="second"))
+
+    assert len(list(Journal(path))) == 2
+
+
+def test_a_run_reads_what_it_has_written(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.append(EVALUATION)
+        before = [evaluation.id for evaluation in journal]
+        journal.append(evolve(EVALUATION, id="second"))
+
+        assert before == ["1a2b3c"]
+        assert [evaluation.id for evaluation in journal] == ["1a2b3c", "second"]
+
+
+def test_an_evaluation_is_found_by_the_start_of_its_id(path: Path) -> None:
+    written(path, *(evolve(EVALUATION, id=name) for name in ("abc1", "abc2", "abd", "ab")))
+    journal = Journal(path)
+
+    assert journal.find("abd").id == "abd"
+    assert journal.find("abc1").id == "abc1"
+    assert journal.find("ab").id == "ab"
+
+
+def test_an_ambiguous_or_unknown_id_says_what_there_is(path: Path) -> None:
+    written(path, *(evolve(EVALUATION, id=name) for name in ("abc1", "abc2", "xyz")))
+    journal = Journal(path)
+
+    with pytest.raises(UnknownName, match="id 'abc' is ambiguous") as ambiguous:
+        journal.find("abc")
+    with pytest.raises(UnknownName, match="no evaluation in .* has id 'xyy'") as unknown:
+        journal.find("xyy")
+
+    assert ambiguous.value.hint == "it may be abc1, abc2"
+    assert unknown.value.hint == "did you mean 'xyz'? available: abc1, abc2, xyz"
+
+
+def test_one_id_for_two_results_is_said(path: Path) -> None:
+    written(path, EVALUATION, evolve(EVALUATION, seconds=9.0))
+
+    with pytest.raises(UnknownName, match="2 different evaluations in .* share id '1a2b3c'"):
+        Journal(path).find("1a2b")
+
+
+def test_a_key_to_resume_by_holds_what_must_agree() -> None:
+    assert resume_key(EVALUATION) == ResumeKey(
+        digest=CANDIDATE.digest,
+        problem="norm",
+        workload="8x1024",
+        backend="acmelang",
+        device_id="acme:0",
+        device_name="Anvil 2",
+        target="anvil2",
+        protocol=Protocol.STRICT,
+        pack_digest="p1",
+        scale=Scale.FULL,
+    )
+
+
+ALL = {**EVALUATION.gates, Gate.AUTHENTICITY: PASSED}
+COMPLETE: dict[str, tuple[dict[str, Any], Gate | None, bool]] = {
+    "all gates": ({"gates": ALL}, None, True),
+    "skipped with a reason": ({"gates": {**ALL, Gate.PERFORMANCE: SKIPPED}}, None, True),
+    "failed early": ({"gates": {Gate.COMPILE: failed(Gate.COMPILE)}}, None, True),
+    "errored": (
+        {"gates": {**ALL, Gate.COMPILE: GateResult(outcome=Outcome.ERRORED, reason="lost")}},
+        None,
+        False,
+    ),
+    "fewer gates": ({}, None, False),
+    "as many gates as asked for": ({}, Gate.PERFORMANCE, True),
+    "not asked for": (
+        {
+            "gates": {
+                **ALL,
+                Gate.AUTHENTICITY: GateResult(
+                    outcome=Outcome.SKIPPED, reason="not asked for (--until performance)"
+                ),
+            }
+        },
+        None,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "until", "expected"), COMPLETE.values(), ids=COMPLETE)
+def test_what_need_not_be_evaluated_again(
+    path: Path, changes: dict[str, Any], until: Gate | None, expected: bool
+) -> None:
+    written(path, evolve(EVALUATION, **changes))
+
+    assert (resume_key(EVALUATION) in Journal(path).completed(until)) is expected
+
+
+def test_an_absent_journal_has_nothing_complete(path: Path) -> None:
+    assert Journal(path).completed() == frozenset()
+    assert not path.exists()
