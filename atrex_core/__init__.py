@@ -1,4 +1,13 @@
-"""The public API of atrex-eval: what plugin authors and callers import. No torch here."""
+"""The public API of atrex-eval: what plugin authors and callers import. No torch here.
+
+`Session` and what comes with it are loaded when they are first asked for: a plugin that needs
+only the model must not pay for the orchestrator.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from atrex_core._project import PROJECT, hookimpl
 from atrex_core.errors import (
@@ -64,6 +73,26 @@ from atrex_core.model import (
 )
 from atrex_core.tensors import dtype_of, torch_dtype
 
+if TYPE_CHECKING:
+    from atrex_core.config import Settings
+    from atrex_core.journal import Journal
+    from atrex_core.plugins import PluginHost
+    from atrex_core.session import Session
+
+_LATE = {
+    "Journal": "atrex_core.journal",
+    "PluginHost": "atrex_core.plugins",
+    "Session": "atrex_core.session",
+    "Settings": "atrex_core.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "PROJECT",
     "Accelerator",
@@ -94,6 +123,7 @@ __all__ = [
     "HardwareProfile",
     "HarnessError",
     "Isolation",
+    "Journal",
     "KernelReport",
     "Launch",
     "Limiter",
@@ -104,10 +134,13 @@ __all__ = [
     "Phase",
     "Pipe",
     "PluginError",
+    "PluginHost",
     "Problem",
     "Protocol",
     "RuntimeRequest",
     "Scale",
+    "Session",
+    "Settings",
     "Share",
     "Stage",
     "TargetFailure",

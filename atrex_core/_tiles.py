@@ -14,7 +14,7 @@ from attrs import frozen
 Tensor = Any
 """`torch.Tensor`; core never imports torch at module level."""
 
-_TILE = 1 << 21
+_TILE = 1 << 22
 """Elements per tile: large enough to hide launches, small enough for any device."""
 
 
@@ -24,7 +24,6 @@ class Tally:
     def __init__(self, device: Any) -> None:
         import torch
 
-        self._device = device
         self._figures: dict[str, Tensor] = {}
         self._none = torch.full((), math.inf, dtype=torch.float64, device=device)
 

@@ -1,7 +1,7 @@
 """Evaluate candidates: the Python API, of which the command line is a client.
 
-    with Session(backend="numba") as session:
-        for evaluation in session.evaluate("rms_norm.py"):
+    with Session(backend=NAME) as session:
+        for evaluation in session.evaluate("kernel.py", problem=NAME):
             print(evaluation.workload, evaluation.outcome, evaluation.first_failure)
 
 A session keeps its referee and its warm fork server between calls, so an agent or a training
@@ -22,7 +22,7 @@ from attrs import evolve, fields
 
 from atrex_core.config import Settings
 from atrex_core.errors import UsageError
-from atrex_core.journal import Journal, resume_key
+from atrex_core.journal import Journal, ResumeKey, resume_key
 from atrex_core.model import (
     Candidate,
     Evaluation,
@@ -92,14 +92,21 @@ class Session:
 
     def plan(self, paths: Sequence[Path], problem: str | None = None) -> Plan:
         """Return what `run` would do."""
+        least = self.settings.protocol.least_cases
+        if self.settings.cases < least:
+            raise UsageError(
+                f"{self.settings.cases} cases are too few: the {self.settings.protocol} protocol "
+                f"asks for at least {least}",
+                hint="leave --cases out, or ask for more",
+            )
         settings = evolve(self.settings, problem=(problem,)) if problem else self.settings
         return plan(self.host, settings, paths)
 
     def run(self, planned: Plan) -> Iterator[Evaluation]:
         """Evaluate everything in `planned`, yielding each result once it is in the journal."""
-        done = (
-            self._open_journal().completed(self.settings.until) if self._resumes() else frozenset()
-        )
+        if self.settings.journal is not None:
+            self._open_journal().__enter__()  # a locked or full file is found out before the work
+        done = self._completed()
         for candidate, workloads in planned.items:
             missing = [w for w in workloads if self._key(planned, candidate, w) not in done]
             if missing:
@@ -109,7 +116,7 @@ class Session:
         """Return how many evaluations `run` would make, with `resume` taken into account."""
         if not self._resumes():
             return len(planned)
-        done = self._open_journal().completed(self.settings.until)
+        done = self._completed()
         return sum(self._key(planned, c, w) not in done for c, w in planned)
 
     def earlier(self, planned: Plan) -> list[Evaluation]:
@@ -118,7 +125,7 @@ class Session:
             return []
         wanted = {self._key(planned, c, w) for c, w in planned}
         journal = self._open_journal()
-        complete = journal.completed(self.settings.until) & wanted
+        complete = self._completed() & wanted
         latest = {resume_key(e): e for e in journal if resume_key(e) in complete}
         return list(latest.values())
 
@@ -200,10 +207,15 @@ class Session:
             self._journal = Journal(self.settings.journal)
         return self._journal
 
+    def _completed(self) -> frozenset[ResumeKey]:
+        if not self._resumes():
+            return frozenset()
+        return self._open_journal().completed(self.settings.until)
+
     def _resumes(self) -> bool:
         return self.settings.resume and self.settings.journal is not None
 
-    def _key(self, planned: Plan, candidate: Candidate, workload: Workload) -> object:
+    def _key(self, planned: Plan, candidate: Candidate, workload: Workload) -> ResumeKey:
         return resume_key(self._blank(planned, candidate, workload, "planned"))
 
     def _errored(

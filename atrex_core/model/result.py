@@ -67,6 +67,11 @@ class Protocol(StrEnum):
 
     STRICT = "strict"
 
+    @property
+    def least_cases(self) -> int:
+        """Correctness cases a workload needs at least."""
+        return 5
+
 
 @frozen(kw_only=True)
 class GateResult:

@@ -197,15 +197,13 @@ def _check_callable(hook: str, implementation: pluggy.HookImpl) -> None:
     function = implementation.function
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{hook} is asynchronous: nothing would await it")
-    spec = getattr(hookspecs, hook)
-    if inspect.signature(spec).return_annotation == "None" and inspect.isgeneratorfunction(
-        function
-    ):
+    returns = inspect.signature(getattr(hookspecs, hook)).return_annotation
+    if returns == "None" and inspect.isgeneratorfunction(function):
         raise TypeError(f"{hook} yields, but is called for its effect: its body would never run")
 
 
 def _provided_by(implementation: pluggy.HookImpl, hook: str) -> Iterable[Any]:
-    if implementation.argnames:
+    if hook == "atrex_commands":
         return _commands(implementation)
     provided: Any = implementation.function()
     if provided is None:
@@ -218,7 +216,7 @@ def _commands(implementation: pluggy.HookImpl) -> Iterable[Any]:
     import click
 
     group = click.Group(name="atrex-eval")
-    implementation.function(group)
+    implementation.function(*[group for _ in implementation.argnames])
     for name, command in group.commands.items():
         command.name = name
     return list(group.commands.values())

@@ -85,6 +85,20 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def run_delay_s(pid: int) -> float:
+    """Return how long threads of `pid` were ready to run but had no processor, added up.
+
+    The kernel's own figure; 0.0 where it keeps none.
+    """
+    total_ns = 0
+    for record in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            total_ns += int(record.read_text().split()[1])
+        except (OSError, ValueError, IndexError):  # the thread ended while we looked
+            continue
+    return total_ns / 1e9
+
+
 def address_space_bytes() -> int:
     """Return the size of this process's address space."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from random import Random
-from statistics import median
+from statistics import fmean, median
 from typing import Final
+from zlib import crc32
 
 from attrs import frozen
 
@@ -18,12 +18,17 @@ SCORED_GATES: Final = (Gate.COMPILE, Gate.CORRECTNESS, Gate.PERFORMANCE)
 DSL_GATES: Final = (*SCORED_GATES, Gate.AUTHENTICITY)
 
 _RESAMPLES: Final = 1000
-_SEED: Final = "atrex-eval"
 _TAIL: Final = 0.025
 
-Reduce = Callable[[Sequence[float]], float]
 Counted = Mapping[str, tuple[Evaluation, ...]]
 """The evaluations in each operator's score, by the operator's name."""
+
+
+class Reduction(StrEnum):
+    """How the workloads of one operator become one score."""
+
+    MEDIAN = "median"
+    MEAN = "mean"
 
 
 class Standing(StrEnum):
@@ -60,17 +65,21 @@ def judge(evaluation: Evaluation, gates: Sequence[Gate]) -> Judged:
     return Judged(standing=Standing.SCORED, device=share.device, call=share.call)
 
 
-def operator_score(judged: Sequence[Judged], clock: str, reduce: Reduce = median) -> float | None:
+def operator_score(
+    judged: Sequence[Judged], clock: str, how: Reduction = Reduction.MEDIAN
+) -> float | None:
     """Return S_i by one clock; None when that clock measured nothing and nothing failed."""
     values = _values(judged, clock)
-    return reduce(values) if values else None
+    if not values:
+        return None
+    return median(values) if how is Reduction.MEDIAN else fmean(values)
 
 
 def aggregate(
     problems: Sequence[ProblemFacts],
     counted: Counted,
     gates: Sequence[Gate],
-    reduce: Reduce = median,
+    how: Reduction = Reduction.MEDIAN,
 ) -> Aggregate | None:
     """Return the weighted score over `problems`; those without evaluations count 0.
 
@@ -84,11 +93,11 @@ def aggregate(
     if weight_sum <= 0:
         return None
     weights = {problem.name: problem.importance / weight_sum for problem in problems}
-    device = _weighted(weights, judged, "device", reduce)
-    call = _weighted(weights, judged, "call", reduce)
+    device = _weighted(weights, judged, "device", how)
+    call = _weighted(weights, judged, "call", how)
     if device is None and call is None:
         return None
-    low, high = _interval(weights, judged, "call" if device is None else "device", reduce)
+    low, high = _interval(weights, judged, "call" if device is None else "device", how)
     return Aggregate(device=device, call=call, low=low, high=high)
 
 
@@ -106,9 +115,9 @@ def _weighted(
     weights: Mapping[str, float],
     judged: Mapping[str, Sequence[Judged]],
     clock: str,
-    reduce: Reduce,
+    how: Reduction,
 ) -> float | None:
-    scores = {name: operator_score(found, clock, reduce) for name, found in judged.items()}
+    scores = {name: operator_score(found, clock, how) for name, found in judged.items()}
     if all(score is None for score in scores.values()):
         return None
     return sum(weights[name] * (score or 0.0) for name, score in scores.items())
@@ -118,20 +127,21 @@ def _interval(
     weights: Mapping[str, float],
     judged: Mapping[str, Sequence[Judged]],
     clock: str,
-    reduce: Reduce,
+    how: Reduction,
 ) -> tuple[float, float]:
     """Resample workloads within each operator; the same evaluations give the same interval."""
-    totals = [0.0] * _RESAMPLES
+    import numpy as np
+
+    totals = np.zeros(_RESAMPLES)
+    reduce = np.median if how is Reduction.MEDIAN else np.mean
     for name, found in judged.items():
-        values = sorted(_values(found, clock))
-        if not values:
+        values = np.sort(np.asarray(_values(found, clock)))
+        if not values.size:
             continue
-        # Seeded by name, so that one operator's draws do not depend on which others there are.
-        random = Random(f"{_SEED}:{name}")  # noqa: S311 - statistics, not secrets
-        constant = values[0] == values[-1]
-        for index in range(_RESAMPLES):
-            draw = values if constant else random.choices(values, k=len(values))
-            totals[index] += weights[name] * reduce(draw)
-    totals.sort()
-    tail = round(_TAIL * _RESAMPLES)
-    return totals[tail], totals[-1 - tail]
+        # Seeded by name, so that one operator's draws do not depend on which others there are,
+        # and of the generator whose stream numpy promises never to change.
+        random = np.random.RandomState(crc32(name.encode()))
+        draws = random.randint(0, values.size, size=(_RESAMPLES, values.size))
+        totals += weights[name] * reduce(values[draws], axis=1)
+    low, high = np.quantile(totals, (_TAIL, 1 - _TAIL))
+    return float(low), float(high)

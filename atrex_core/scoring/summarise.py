@@ -13,6 +13,7 @@ from atrex_core.scoring.aggregate import (
     DSL_GATES,
     SCORED_GATES,
     Counted,
+    Reduction,
     Standing,
     aggregate,
     judge,
@@ -49,7 +50,9 @@ def summarise(
         headline_withheld=withheld,
         dsl_withheld=dsl_withheld,
         s_agg_shape_weighted=(
-            None if withheld else aggregate(selection.problems, counted, SCORED_GATES, fmean)
+            None
+            if withheld
+            else aggregate(selection.problems, counted, SCORED_GATES, Reduction.MEAN)
         ),
         paper_unnormalised=_scaled(s_agg, selection.weight_sum),
         weight_sum=selection.weight_sum,

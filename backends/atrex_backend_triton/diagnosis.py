@@ -6,6 +6,7 @@ Imports triton when imported.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -60,7 +61,8 @@ def _compilation_message(error: CompilationError, blamed: _Blame | None) -> str:
     place = ""
     # In a device function of its own, the line is that function's: the excerpt shows it.
     if function is not None and line is not None and innermost.src == function.src:
-        place = f"{function.fn.__code__.co_filename}:{_file_line(function, line)}: "
+        name = Path(function.fn.__code__.co_filename).name
+        place = f"{name}:{_file_line(function, line)}: "
     match = _EXCERPT.search(str(innermost))
     excerpt = match["excerpt"] if match else str(innermost)
     return f"{place}{reason}\n{excerpt}"

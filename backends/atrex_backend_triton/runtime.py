@@ -61,6 +61,8 @@ def start(request: RuntimeRequest) -> TritonRuntime:
     cache = request.scratch / "triton"
     cache.mkdir(parents=True, exist_ok=True)
     os.environ["TRITON_CACHE_DIR"] = str(cache)
+    # Said aloud because the default is about to change, and with it what a kernel computes.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     target = find_target(request.device.arch)
     compilation = Compilation(target, request.enter, request.scratch)
     compilation.install()

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -22,10 +16,8 @@ from atrex_core import (
     Ceiling,
     Device,
     Evaluation,
-    ExitCode,
     Gate,
     GateResult,
-    HarnessError,
     Isolation,
     Limiter,
     Origin,
@@ -36,16 +28,13 @@ from atrex_core import (
     Scale,
     Share,
     Timing,
-    UnknownName,
     UsageError,
 )
-from atrex_core.codec import EncodeError
-from atrex_core.journal import Damage, Encoding, Journal, ResumeKey, resume_key, upgraded
+from atrex_core.journal import Damage, Encoding, Journal, upgraded
 
 FROZEN = Path(__file__).parents[1] / "journals" / "v1.jsonl"
 SOURCE = b"import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # \xc3\xa9\n"
 PASSED = GateResult(outcome=Outcome.PASSED, details={"cases": 5})
-SKIPPED = GateResult(outcome=Outcome.SKIPPED, reason="a virtual device gives no time")
 EVALUATION = Evaluation(
     id="1a2b3c",
     submission="mine",
@@ -104,10 +93,6 @@ def written(path: Path, *evaluations: Evaluation) -> bytes:
         for evaluation in evaluations:
             journal.append(evaluation)
     return path.read_bytes()
-
-
-def failed(gate: Gate) -> GateResult:
-    return GateResult(outcome=Outcome.FAILED, reason=f"{gate} failed")
 
 
 def test_an_evaluation_is_one_line_that_reads_back_equal(path: Path) -> None:
@@ -328,146 +313,6 @@ def test_an_older_record_is_upgraded_one_step_at_a_time() -> None:
     assert upgraded({"schema": 3, "id": "x"}, to=3, steps=steps) == {"schema": 3, "id": "x"}
 
 
-def test_nan_is_refused_and_nothing_is_written(path: Path) -> None:
-    with Journal(path) as journal:
-        with pytest.raises(EncodeError, match=r"cannot write \$\.seconds as JSON: it is nan"):
-            journal.append(evolve(EVALUATION, seconds=float("nan")))
-
-        journal.append(EVALUATION)
-
-    assert list(Journal(path)) == [EVALUATION]
-
-
-def test_a_full_disk_is_one_line_with_a_hint() -> None:
-    with Journal(Path("/dev/full")) as journal, pytest.raises(HarnessError) as caught:
-        journal.append(EVALUATION)
-
-    assert str(caught.value) == "cannot write journal '/dev/full': no space left on device"
-    assert caught.value.hint == (
-        "free some space and run again with --resume: earlier lines are safe"
-    )
-
-
-def test_a_file_that_may_grow_no_more_keeps_its_earlier_lines(path: Path) -> None:
-    size = len(written(path, EVALUATION))
-    script = textwrap.dedent(f"""
-        import resource, signal
-        from atrex_core.errors import HarnessError
-        from atrex_core.journal import Journal
-        from pathlib import Path
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, ({size + 100}, {size + 100}))
-        journal = Journal(Path({str(path)!r}))
-        try:
-            journal.append(next(iter(journal)))
-        except HarnessError as error:
-            print(error)
-    """)
-
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-
-    assert out.stdout == f"cannot write journal '{path}': file too large\n"
-    assert path.stat().st_size == size + 100
-    assert list(Journal(path)) == [EVALUATION]
-    assert [damage.line for damage in Journal(path).damaged] == [2]
-
-
-def use(path: Path, action: str) -> None:
-    """Read or write a journal."""
-    if action == "read":
-        list(Journal(path))
-    else:
-        Journal(path).append(EVALUATION)
-
-
-UNUSABLE: dict[str, tuple[str, str, str]] = {
-    "read a folder": ("read", ".", "cannot read journal '{}': is a directory"),
-    "write a folder": ("write", ".", "cannot write journal '{}': is a directory"),
-    "read nothing": ("read", "none.jsonl", "cannot read journal '{}': no such file or directory"),
-    "write in no folder": (
-        "write",
-        "none/a.jsonl",
-        "cannot write journal '{}': no such file or directory",
-    ),
-    "write below a file": ("write", "file/a.jsonl", "cannot write journal '{}': not a directory"),
-    "write over a file": ("write", "file", "'{}' exists and is not a journal"),
-    "read a device": ("read", "/dev/zero", "'{}' is a device, not a journal"),
-}
-
-
-@pytest.mark.parametrize(("action", "name", "message"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_file_that_cannot_be_used_is_one_line_with_a_hint(
-    tmp_path: Path, action: str, name: str, message: str
-) -> None:
-    (tmp_path / "file").write_text("print('a kernel, not a journal')\n")
-    path = tmp_path / name
-
-    with pytest.raises(UsageError) as caught:
-        use(path, action)
-
-    assert str(caught.value) == message.format(path)
-    assert caught.value.exit_code is ExitCode.USAGE
-    assert "\n" not in caught.value.hint
-    assert (tmp_path / "file").read_text() == "print('a kernel, not a journal')\n"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may use every file")
-@pytest.mark.parametrize("action", ["read", "write"])
-def test_a_file_without_permission_is_one_line_with_a_hint(path: Path, action: str) -> None:
-    written(path, EVALUATION)
-    path.chmod(0)
-
-    with pytest.raises(UsageError, match=f"cannot {action} journal .*: permission denied"):
-        use(path, action)
-
-
-def test_two_runs_cannot_write_one_journal(path: Path) -> None:
-    with Journal(path) as journal:
-        journal.append(EVALUATION)
-        with pytest.raises(UsageError) as caught:
-            Journal(path).append(EVALUATION)
-
-    assert str(caught.value) == f"another run is writing journal '{path}'"
-    assert caught.value.hint == (
-        "choose another file with --journal; journals can be joined with cat"
-    )
-    assert list(Journal(path)) == [EVALUATION]
-
-
-def test_another_process_cannot_write_the_journal_of_a_run(path: Path) -> None:
-    script = textwrap.dedent(f"""
-        from atrex_core.errors import UsageError
-        from atrex_core.journal import Journal
-        from pathlib import Path
-        try:
-            Journal(Path({str(path)!r})).__enter__()
-        except UsageError as error:
-            print(error)
-        else:
-            print("locked")
-    """)
-
-    def other_process() -> str:
-        command = [sys.executable, "-c", script]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    with Journal(path):
-        during = other_process()
-    after = other_process()
-
-    assert during == f"another run is writing journal '{path}'\n"
-    assert after == "locked\n"
-
-
-def test_a_journal_that_nobody_holds_is_unlocked(path: Path) -> None:
-    Journal(path).append(EVALUATION)
-    gc.collect()
-
-    Journal(path).append(evolve(EVALUATION, id="second"))
-
-    assert len(list(Journal(path))) == 2
-
-
 def test_a_run_reads_what_it_has_written(path: Path) -> None:
     with Journal(path) as journal:
         journal.append(EVALUATION)
@@ -476,88 +321,3 @@ def test_a_run_reads_what_it_has_written(path: Path) -> None:
 
         assert before == ["1a2b3c"]
         assert [evaluation.id for evaluation in journal] == ["1a2b3c", "second"]
-
-
-def test_an_evaluation_is_found_by_the_start_of_its_id(path: Path) -> None:
-    written(path, *(evolve(EVALUATION, id=name) for name in ("abc1", "abc2", "abd", "ab")))
-    journal = Journal(path)
-
-    assert journal.find("abd").id == "abd"
-    assert journal.find("abc1").id == "abc1"
-    assert journal.find("ab").id == "ab"
-
-
-def test_an_ambiguous_or_unknown_id_says_what_there_is(path: Path) -> None:
-    written(path, *(evolve(EVALUATION, id=name) for name in ("abc1", "abc2", "xyz")))
-    journal = Journal(path)
-
-    with pytest.raises(UnknownName, match="id 'abc' is ambiguous") as ambiguous:
-        journal.find("abc")
-    with pytest.raises(UnknownName, match="no evaluation in .* has id 'xyy'") as unknown:
-        journal.find("xyy")
-
-    assert ambiguous.value.hint == "it may be abc1, abc2"
-    assert unknown.value.hint == "did you mean 'xyz'? available: abc1, abc2, xyz"
-
-
-def test_one_id_for_two_results_is_said(path: Path) -> None:
-    written(path, EVALUATION, evolve(EVALUATION, seconds=9.0))
-
-    with pytest.raises(UnknownName, match="2 different evaluations in .* share id '1a2b3c'"):
-        Journal(path).find("1a2b")
-
-
-def test_a_key_to_resume_by_holds_what_must_agree() -> None:
-    assert resume_key(EVALUATION) == ResumeKey(
-        digest=CANDIDATE.digest,
-        problem="norm",
-        workload="8x1024",
-        backend="acmelang",
-        device_id="acme:0",
-        device_name="Anvil 2",
-        target="anvil2",
-        protocol=Protocol.STRICT,
-        pack_digest="p1",
-        scale=Scale.FULL,
-    )
-
-
-ALL = {**EVALUATION.gates, Gate.AUTHENTICITY: PASSED}
-COMPLETE: dict[str, tuple[dict[str, Any], Gate | None, bool]] = {
-    "all gates": ({"gates": ALL}, None, True),
-    "skipped with a reason": ({"gates": {**ALL, Gate.PERFORMANCE: SKIPPED}}, None, True),
-    "failed early": ({"gates": {Gate.COMPILE: failed(Gate.COMPILE)}}, None, True),
-    "errored": (
-        {"gates": {**ALL, Gate.COMPILE: GateResult(outcome=Outcome.ERRORED, reason="lost")}},
-        None,
-        False,
-    ),
-    "fewer gates": ({}, None, False),
-    "as many gates as asked for": ({}, Gate.PERFORMANCE, True),
-    "not asked for": (
-        {
-            "gates": {
-                **ALL,
-                Gate.AUTHENTICITY: GateResult(
-                    outcome=Outcome.SKIPPED, reason="not asked for (--until performance)"
-                ),
-            }
-        },
-        None,
-        False,
-    ),
-}
-
-
-@pytest.mark.parametrize(("changes", "until", "expected"), COMPLETE.values(), ids=COMPLETE)
-def test_what_need_not_be_evaluated_again(
-    path: Path, changes: dict[str, Any], until: Gate | None, expected: bool
-) -> None:
-    written(path, evolve(EVALUATION, **changes))
-
-    assert (resume_key(EVALUATION) in Journal(path).completed(until)) is expected
-
-
-def test_an_absent_journal_has_nothing_complete(path: Path) -> None:
-    assert Journal(path).completed() == frozenset()
-    assert not path.exists()

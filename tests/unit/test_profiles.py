@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -351,6 +352,14 @@ def test_identity_tells_machines_apart() -> None:
     assert here.memory_bytes > 2**28
     assert machine.describe("2.9").identity == here.identity
     assert machine.describe("3.0").identity != here.identity
+
+
+def test_usable_cpus_are_those_of_the_affinity_mask() -> None:
+    cpus = machine.usable_cpus()
+
+    assert set(cpus.order) <= os.sched_getaffinity(0)
+    assert 1 <= cpus.cores <= len(cpus.order)
+    assert machine.last_level_cache_bytes(cpus) >= 2**18
 
 
 def test_each_16_bit_peak_is_its_own_or_fp32s_whichever_is_higher() -> None:

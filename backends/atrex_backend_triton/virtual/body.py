@@ -36,6 +36,21 @@ class _Translator(interpreter.ASTTransformer):  # type: ignore[misc]  # triton i
         self.generic_visit(node)
         return _call("__atrex_not", [node.operand], node) if isinstance(node.op, ast.Not) else node
 
+    def visit_If(self, node: ast.If) -> ast.stmt:  # noqa: N802  # ast's naming
+        self.generic_visit(node)
+        node.test = _call("__atrex_test", [node.test], node.test)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.stmt:  # noqa: N802  # ast's naming
+        self.generic_visit(node)
+        node.test = _call("__atrex_test", [node.test], node.test)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:  # noqa: N802  # ast's naming
+        self.generic_visit(node)
+        node.test = _call("__atrex_test", [node.test], node.test)
+        return node
+
     def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: N802  # ast's naming
         # Older versions rewrite the assignment without looking into its value.
         node.value = self.visit(node.value)

@@ -125,6 +125,8 @@ class Language:
         yield tensor, "reduce", reduction.reduce
         yield tensor, "associative_scan", reduction.scan
         yield tensor, "__index__", _index
+        # A type is its own representation here; older versions do not know all of them.
+        yield tl.dtype, "to_ir", _own_type
         yield tensor, "__bool__", _truth
 
 
@@ -136,14 +138,17 @@ def _method(function: Any) -> Callable[..., Any]:
     return method
 
 
+def _own_type(dtype: Any, builder: Any) -> Any:
+    return dtype
+
+
 def _index(tensor: Any) -> int:
     return int(tensor.handle.data.item())
 
 
 def _truth(tensor: Any) -> bool:
-    if tensor.handle.data.size != 1:
-        raise reduction.BlockTruth("a block of several values was used as one condition")
-    return bool(tensor.handle.data.item())
+    # The library itself asks whether an optional block was given at all.
+    return tensor.handle.data.size != 1 or bool(tensor.handle.data.item())
 
 
 def helpers(language: Language) -> Mapping[str, Any]:
@@ -154,6 +159,7 @@ def helpers(language: Language) -> Mapping[str, Any]:
         "__atrex_all": _all_of,
         "__atrex_any": _any_of,
         "__atrex_not": _negation,
+        "__atrex_test": _condition,
     }
 
 
@@ -182,6 +188,13 @@ def _boolean(operands: tuple[Callable[[], Any], ...], *, decisive: bool, method:
     while tensors:
         result = getattr(tensors.pop(), method)(result)
     return result
+
+
+def _condition(value: Any) -> Any:
+    """Return what a statement branches on."""
+    if isinstance(value, tl.core.tensor) and value.handle.data.size != 1:
+        raise reduction.BlockTruth("a block of several values was used as one condition")
+    return value
 
 
 def _negation(operand: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any
 
@@ -176,7 +177,7 @@ def _place(traceback: TracebackType | None, files: set[str]) -> str:
         filename = traceback.tb_frame.f_code.co_filename
         # The library's own device functions are named only when nothing else is.
         if filename in files and (not place or "/triton/language/" not in filename):
-            place = f" at {filename}:{traceback.tb_lineno}"
+            place = f" at {Path(filename).name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place
 

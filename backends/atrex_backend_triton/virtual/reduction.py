@@ -126,33 +126,25 @@ def _known_scan(
 
 
 def _fold(arrays: Sequence[Array], dtypes: Sequence[Any], combine_fn: Any) -> list[Array]:
-    while (count := arrays[0].shape[-1]) > 1:
-        paired = count - count % 2
-        left = [array[..., 0:paired:2] for array in arrays]
-        right = [array[..., 1:paired:2] for array in arrays]
-        folded = _combined(left, right, dtypes, combine_fn)
-        if paired != count:
-            folded = [
-                np.concatenate([new, old[..., paired:]], axis=-1)
-                for new, old in zip(folded, arrays, strict=True)
-            ]
-        arrays = folded
+    # Extents of blocks are powers of two, and the language accepts no others on the way.
+    while arrays[0].shape[-1] > 1:
+        left = [array[..., 0::2] for array in arrays]
+        right = [array[..., 1::2] for array in arrays]
+        arrays = _combined(left, right, dtypes, combine_fn)
     return [array[..., 0] for array in arrays]
 
 
 def _inclusive_scan(
     arrays: Sequence[Array], dtypes: Sequence[Any], combine_fn: Any
 ) -> list[Array]:
-    count, distance = arrays[0].shape[-1], 1
+    distance = 1
     results = [np.array(array) for array in arrays]
-    while distance < count:
-        left = [array[..., :-distance] for array in results]
-        right = [array[..., distance:] for array in results]
-        updated = _combined(left, right, dtypes, combine_fn)
-        results = [
-            np.concatenate([old[..., :distance], new], axis=-1)
-            for old, new in zip(results, updated, strict=True)
-        ]
+    while distance < results[0].shape[-1]:
+        # The first elements are combined with whatever comes around, and then left alone.
+        shifted = [np.roll(array, distance, axis=-1) for array in results]
+        updated = _combined(shifted, results, dtypes, combine_fn)
+        for result, new in zip(results, updated, strict=True):
+            result[..., distance:] = new[..., distance:]
         distance *= 2
     return results
 

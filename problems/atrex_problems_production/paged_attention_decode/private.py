@@ -62,7 +62,7 @@ class Operator(ProductionProblem):
 
     def tolerance(self, output: TensorSpec) -> Tolerance:
         """Leave room for operands of either product rounded to the cache's dtype."""
-        return Tolerance(dtype=output.dtype, relative_l2=4, row_l2=8)
+        return Tolerance(dtype=output.dtype, relative_l2=4, row_l2=8, element=3)
 
     def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
         """Count live tokens only: no spare block, no dead slot, no query without tokens."""
