@@ -90,7 +90,7 @@ class DeviceMatch:
 
     def accepts(self, device: Device) -> bool:
         """Return whether this profile describes `device`."""
-        if device.vendor != self.vendor:
+        if device.virtual or device.vendor != self.vendor:
             return False
         name = self._normalised(device.name)
         if any(name == self._normalised(known) for known in self.names):

@@ -14,7 +14,8 @@ def from_answer(answer: Answer, *, case: str = "") -> GateResult:
     prefix = f"{case}: " if case else ""
     match answer:
         case Refused(reason=reason, details=details):
-            return GateResult(outcome=Outcome.FAILED, reason=prefix + reason, details=details)
+            said = prefix + one_printable_line(reason)
+            return GateResult(outcome=Outcome.FAILED, reason=said, details=details)
         case Died(stage=Stage.STARTUP, reason=reason, output=output):
             return GateResult(
                 outcome=Outcome.ERRORED,
@@ -31,6 +32,12 @@ def from_answer(answer: Answer, *, case: str = "") -> GateResult:
             return GateResult(outcome=Outcome.ERRORED, reason=prefix + reason)
         case Done():
             raise AssertionError("an answer that is no failure")
+
+
+def one_printable_line(text: str) -> str:
+    """Return a candidate's words without line breaks, escapes or other control characters."""
+    words = "".join(c if c.isprintable() else " " for c in text).split()
+    return " ".join(words)
 
 
 def performance(found: Measurement) -> GateResult:

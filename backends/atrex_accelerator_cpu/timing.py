@@ -13,53 +13,51 @@ LEAST_SAMPLES = 5
 MOST_SAMPLES = 1000
 WARM_UP_SHARE = 0.2
 """Share of the budget that is spent before anything is kept."""
-LEAST_WARM_UP_CALLS = 3
 
 
 def sample(call: Callable[[int], None], *, budget_s: float) -> DeviceSamples:
-    """Time `call(0)`, `call(1)`, ... for about `budget_s` seconds.
+    """Time `call(0)`, `call(1)`, ... for about `budget_s` seconds, after a warm-up.
 
-    At least `LEAST_SAMPLES` calls are kept, unless the very first one exceeds the budget: then it
-    is the only sample. Of more than `MOST_SAMPLES` calls, evenly spaced ones are kept, so that the
-    samples cover the whole window. Garbage collection is off meanwhile.
+    At least `LEAST_SAMPLES` calls are kept, unless a single one exceeds the budget: then it is the
+    last. Of more than `MOST_SAMPLES`, evenly spaced ones are kept, so that the samples cover the
+    whole window. Garbage collection is off meanwhile.
     """
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        return _sample(call, budget_ns=round(budget_s * 1e9))
+        return DeviceSamples(
+            samples_us=tuple(ns / 1e3 for ns in _sample_ns(call, round(budget_s * 1e9))),
+            method=METHOD,
+        )
     finally:
         if collecting:
             gc.enable()
 
 
-def _sample(call: Callable[[int], None], *, budget_ns: int) -> DeviceSamples:
+def _sample_ns(call: Callable[[int], None], budget_ns: int) -> list[int]:
     began = perf_counter_ns()
-    first_ns = _timed_ns(call, 0)
-    if first_ns > budget_ns:
-        return DeviceSamples(
-            samples_us=(first_ns / 1e3,),
-            method=f"{METHOD}, once and without warm-up: it exceeds the budget",
-        )
-    index = 1
-    warm_until = began + round(budget_ns * WARM_UP_SHARE)
-    while index < LEAST_WARM_UP_CALLS or perf_counter_ns() < warm_until:
-        call(index)
-        index += 1
+    index = _warm_up(call, until=began + round(budget_ns * WARM_UP_SHARE))
     kept: list[int] = []
-    stride, taken = 1, 0
-    while len(kept) < LEAST_SAMPLES or perf_counter_ns() < began + budget_ns:
-        elapsed_ns = _timed_ns(call, index)
-        index += 1
+    stride, taken, elapsed = 1, 0, 0
+    while perf_counter_ns() < began + budget_ns or (
+        len(kept) < LEAST_SAMPLES and elapsed <= budget_ns
+    ):
+        start = perf_counter_ns()
+        call(index + taken)
+        elapsed = perf_counter_ns() - start
         if taken % stride == 0:
-            kept.append(elapsed_ns)
+            kept.append(elapsed)
         taken += 1
         if len(kept) > MOST_SAMPLES:
             kept, stride = kept[::2], stride * 2
-    return DeviceSamples(samples_us=tuple(ns / 1e3 for ns in kept), method=METHOD)
+    return kept
 
 
-def _timed_ns(call: Callable[[int], None], index: int) -> int:
-    start = perf_counter_ns()
-    call(index)
-    return perf_counter_ns() - start
+def _warm_up(call: Callable[[int], None], *, until: int) -> int:
+    """Make the first call, then more until the clock reads `until`; return how many."""
+    count = 0
+    while count == 0 or perf_counter_ns() < until:
+        call(count)
+        count += 1
+    return count

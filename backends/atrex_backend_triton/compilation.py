@@ -25,6 +25,8 @@ from atrex_backend_triton.resources import Resources, inspect_kernel
 from atrex_backend_triton.targets import Target, find_target
 from atrex_core import KernelReport, Stage, TargetFailure
 
+_compile = triton_compiler.compile
+_pack_args = JITFunction._pack_args
 _MODULES = ("triton", "triton.compiler", "triton.compiler.compiler")
 _TENSOR_MEMORY_COLUMNS = 512
 _REGISTER_GRANULE = 8
@@ -49,7 +51,6 @@ class Compilation:
     target: Target
     enter: Callable[[Stage], AbstractContextManager[None]]
     log_folder: Path
-    _original: Callable[..., Any] = field(default=triton_compiler.compile, init=False)
     _kernels: dict[str, Compiled] = field(factory=dict, init=False)
     _requested: dict[int, dict[str, Any]] = field(factory=dict, init=False)
     _resources: dict[str, Resources] = field(factory=dict, init=False)
@@ -61,7 +62,6 @@ class Compilation:
         """Take the place of `triton.compile`, wherever it is looked up."""
         for name in _MODULES:
             importlib.import_module(name).compile = self._compile  # type: ignore[attr-defined]
-        pack_args = JITFunction._pack_args
         requested = self._requested
 
         def remember_options(
@@ -69,7 +69,7 @@ class Compilation:
         ) -> Any:
             names = set(function.arg_names)
             requested[id(function)] = {k: v for k, v in kwargs.items() if k not in names}
-            return pack_args(function, backend, kwargs, *rest, **named)
+            return _pack_args(function, backend, kwargs, *rest, **named)
 
         JITFunction._pack_args = remember_options
 
@@ -163,7 +163,7 @@ class Compilation:
     def _traced(self, src: Any, target: Any, options: Any, **named: Any) -> Any:
         with self.enter(Stage.COMPILE), _captured_stderr(self.log_folder) as output:
             try:
-                return self._original(src, target=target, options=options, **named)
+                return _compile(src, target=target, options=options, **named)
             except Exception as error:
                 # The passes explain themselves on stderr and raise something without a word.
                 blame(error, getattr(src, "fn", None), output())

@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("referee_process",),
     ("session",),
     ("cli", "testing"),
+    ("__main__",),
 )
 """Parts of the core, lowest first. Each imports lower ones only, never beside or above."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

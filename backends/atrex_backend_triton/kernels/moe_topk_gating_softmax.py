@@ -29,6 +29,7 @@ def _keep_best_groups(
     KEPT_GROUPS: tl.constexpr,
     GROUPS_BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     lowest: tl.constexpr = -(2**31)
     zero_probability: tl.constexpr = -(2**31) + 0x7FFFFF  # the key of minus infinity
@@ -38,7 +39,7 @@ def _keep_best_groups(
     for group in tl.static_range(GROUPS):
         members = tl.where((group_of == group)[None, :], keys, lowest)
         best = tl.where((places == group)[None, :], tl.max(members, axis=1)[:, None], best)
-    kept = experts[None, :] < tl.zeros((ROWS, 1), tl.int32)
+    kept = tl.zeros((ROWS, BLOCK), tl.int1)
     for _ in tl.static_range(KEPT_GROUPS):
         top = tl.max(best, axis=1)
         place = tl.min(tl.where(best == top[:, None], places[None, :], GROUPS_BLOCK), axis=1)
@@ -78,7 +79,7 @@ def moe_topk_gating_softmax_kernel(
     keys = tl.where(real[None, :], _ordered(logits), lowest)
     if GROUPS > 0:
         keys = _keep_best_groups(
-            keys, experts, expert_count, GROUPS, KEPT_GROUPS, GROUPS_BLOCK, ROWS
+            keys, experts, expert_count, GROUPS, KEPT_GROUPS, GROUPS_BLOCK, ROWS, BLOCK
         )
 
     slots = tl.arange(0, TOP_K_BLOCK)

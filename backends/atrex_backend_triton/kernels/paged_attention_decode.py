@@ -2,7 +2,7 @@
 
 Keys are packed as [block, head, D/x, slot, x] and values as [block, head, D, slot]. A program takes
 one sequence and one key/value head with all the query heads that share it, so every cached byte is
-read once. Slots past the end of a sequence are never loaded.
+read once. Slots past the end of a sequence never reach the result, whatever they hold.
 """
 
 import torch
@@ -55,8 +55,11 @@ def paged_attention_decode_kernel(
     for start in range(0, length, TOKENS):
         tokens = start + tl.arange(0, TOKENS)
         live = tokens < length
+        # Masked by whole blocks, so that the compiler sees runs of slots with one address.
+        page = tokens // SLOTS
+        block_live = page * SLOTS < length
         block = tl.load(
-            table_ptr + sequence * table_width + tokens // SLOTS, mask=live, other=0
+            table_ptr + sequence * table_width + page, mask=block_live, other=0
         ).to(tl.int64)
         base = (block * group_count + group) * (HEAD * SLOTS)
         slots = tokens % SLOTS
@@ -64,6 +67,11 @@ def paged_attention_decode_kernel(
         key = tl.load(
             key_ptr + (base + slots * PACK)[None, :] + key_features[:, None],
             mask=real_feature[:, None] & live[None, :],
+            other=0.0,
+        )
+        value = tl.load(
+            value_ptr + (base + slots)[:, None] + value_features[None, :],
+            mask=block_live[:, None] & real_feature[None, :],
             other=0.0,
         )
         scores = tl.dot(query, key) * scale_log2
@@ -74,11 +82,8 @@ def paged_attention_decode_kernel(
         total = total * correction + tl.sum(weights, axis=1)
         accumulator = accumulator * correction[:, None]
 
-        value = tl.load(
-            value_ptr + (base + slots)[:, None] + value_features[None, :],
-            mask=live[:, None] & real_feature[None, :],
-            other=0.0,
-        )
+        # What lies behind the end of the sequence may be anything, even NaN.
+        value = tl.where(live[:, None], value, 0.0)
         # Two halves keep the weights at twice the cache's precision; tensor cores are idle anyway.
         high = weights.to(value.dtype)
         low = (weights - high.to(tl.float32)).to(value.dtype)
@@ -118,6 +123,6 @@ class Model(torch.nn.Module):
             GROUP_BLOCK=max(triton.next_power_of_2(heads_per_group), _MIN_DOT),
             TOKENS=64,
             num_warps=4,
-            num_stages=2,
+            num_stages=1,
         )
         return out

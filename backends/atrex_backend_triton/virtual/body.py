@@ -16,7 +16,7 @@ from atrex_backend_triton.virtual.language import Language, helpers
 _BOOLEAN = {ast.And: "__atrex_all", ast.Or: "__atrex_any"}
 
 
-class _Translator(interpreter.ASTTransformer):  # type: ignore[misc]  # triton is untyped
+class _Translator(interpreter.ASTTransformer):
     """The interpreter's own rewriting, and operators on which Python asks for a truth value."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:  # noqa: N802  # ast's naming

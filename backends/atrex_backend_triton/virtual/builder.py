@@ -57,7 +57,7 @@ def _repaired(name: str) -> Callable[..., Any]:
     return operation
 
 
-class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc]  # triton is untyped
+class Builder(interpreter.InterpreterBuilder):
     """Executes one triton operation at a time on numpy arrays."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ Resources = Callable[[bytes], tuple[int, int]]
 """Registers and spills of a binary."""
 
 
-class VirtualDriver(DriverBase):  # type: ignore[misc]  # triton is untyped
+class VirtualDriver(DriverBase):
     """Stands where a vendor's driver would: see the package for what is and is not emulated."""
 
     def __init__(self, target: Target, resources: Resources) -> None:

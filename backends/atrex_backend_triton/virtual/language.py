@@ -80,7 +80,7 @@ class Language:
         """Return (owner, attribute, executing form, compiling form) of all that differs."""
         before: dict[tuple[int, str], tuple[Any, str, Any]] = {}
 
-        class Scope(interpreter._LangPatchScope):  # type: ignore[misc]  # triton is untyped
+        class Scope(interpreter._LangPatchScope):
             def set_attr(self, obj: Any, name: str, value: object) -> None:
                 before.setdefault((id(obj), name), (obj, name, vars(obj).get(name, _ABSENT)))
                 setattr(obj, name, value)

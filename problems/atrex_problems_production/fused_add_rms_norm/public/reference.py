@@ -10,7 +10,7 @@ axis, one rounding of `out` to bf16.
 import torch
 
 
-class Model(torch.nn.Module):  # type: ignore[misc]  # torch counts as untyped here
+class Model(torch.nn.Module):
     """Add `x` to `residual`, both [tokens, hidden]; return the sum and its normalisation."""
 
     def __init__(self, eps: float = 1e-6) -> None:

@@ -10,7 +10,7 @@ The matrix product accumulates in fp32 and `z` is rounded to bf16; sigmoid and p
 import torch
 
 
-class Model(torch.nn.Module):  # type: ignore[misc]  # torch counts as untyped here
+class Model(torch.nn.Module):
     """Gate `post_mul_mat` [tokens, out] by a linear layer of `hidden_states` [tokens, hidden]."""
 
     def forward(

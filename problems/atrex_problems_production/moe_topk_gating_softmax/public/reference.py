@@ -13,7 +13,7 @@ group is worth its largest p; the lower group goes first); the p of the others c
 import torch
 
 
-class Model(torch.nn.Module):  # type: ignore[misc]  # torch counts as untyped here
+class Model(torch.nn.Module):
     """Choose `top_k` experts for each row of `gating_output` fp32 [tokens, experts]."""
 
     def __init__(self, top_k: int, num_expert_groups: int = 0, topk_group: int = 0) -> None:

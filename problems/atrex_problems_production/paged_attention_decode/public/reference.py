@@ -14,7 +14,7 @@ dtype: what a matrix unit takes.
 import torch
 
 
-class Model(torch.nn.Module):  # type: ignore[misc]  # torch counts as untyped here
+class Model(torch.nn.Module):
     """Attend with `query` [seqs, heads, head_size] to the cached keys and values."""
 
     def forward(

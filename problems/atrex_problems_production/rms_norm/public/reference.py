@@ -8,7 +8,7 @@ The mean runs over the last axis. Everything is computed in fp32; `out` is round
 import torch
 
 
-class Model(torch.nn.Module):  # type: ignore[misc]  # torch counts as untyped here
+class Model(torch.nn.Module):
     """Normalise `x` [tokens, hidden] by the root of its mean square; scale by `weight` [hidden]."""
 
     def __init__(self, eps: float = 1e-6) -> None:

@@ -1,0 +1,5 @@
+"""`python -m atrex_core` is `atrex-eval`."""
+
+from atrex_core.cli import main
+
+main()
