@@ -26,7 +26,8 @@ from atrex_backend_triton.targets import Target, find_target
 from atrex_core import KernelReport, Stage, TargetFailure
 
 _compile = triton_compiler.compile
-_pack_args = JITFunction._pack_args
+_jit_function: Any = JITFunction
+_pack_args = _jit_function._pack_args
 _MODULES = ("triton", "triton.compiler", "triton.compiler.compiler")
 _TENSOR_MEMORY_COLUMNS = 512
 _REGISTER_GRANULE = 8
@@ -71,7 +72,7 @@ class Compilation:
             requested[id(function)] = {k: v for k, v in kwargs.items() if k not in names}
             return _pack_args(function, backend, kwargs, *rest, **named)
 
-        JITFunction._pack_args = remember_options
+        _jit_function._pack_args = remember_options
 
     def reports(self) -> Sequence[KernelReport]:
         """Return a report on each kernel, in the order they were first compiled."""
@@ -131,10 +132,10 @@ class Compilation:
         try:
             kernel = self._traced(source, target.gpu_target(), dict(compiled.options))
         except Exception as error:
-            message = describe(error)
-            if message is None:
+            refusal = describe(error)
+            if refusal is None:
                 raise
-            raise TargetFailure(target.name, f'kernel "{name}": {message}') from error
+            raise TargetFailure(target.name, f'kernel "{name}": {refusal}') from error
         seconds = time.perf_counter() - started
         resources = inspect_kernel(kernel)
         if reason := _excess(kernel.metadata, resources, target):

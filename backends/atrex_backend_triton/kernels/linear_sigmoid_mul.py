@@ -11,11 +11,13 @@ import triton.language as tl
 
 _GROUP_ROWS = 8
 
-# Up to how many rows, then rows, columns and depth of a tile, warps, and loads in flight.
+# Up to how many rows, then rows, columns and depth of a tile, warps, and stages of the pipeline.
+# With few rows a hundred or more programs must keep enough of the weight in flight to saturate
+# memory; those tiles also fit the 64 KiB of local memory that some devices have.
 _TILES = (
-    (16, 16, 32, 128, 4, 4),
-    (64, 64, 32, 128, 4, 4),
-    (128, 128, 32, 128, 4, 4),
+    (16, 16, 32, 128, 4, 5),
+    (64, 64, 32, 64, 4, 6),
+    (128, 128, 32, 64, 4, 4),
     (1024, 128, 128, 64, 8, 3),
     (None, 128, 256, 64, 8, 3),
 )
@@ -56,9 +58,7 @@ def linear_sigmoid_mul_kernel(
     for start in range(0, depth, BLOCK_K):
         step_inside = steps < depth - start
         x = tl.load(x_ptrs, mask=row_inside[:, None] & step_inside[None, :], other=0.0)
-        weight = tl.load(
-            weight_ptrs, mask=step_inside[:, None] & column_inside[None, :], other=0.0
-        )
+        weight = tl.load(weight_ptrs, mask=step_inside[:, None] & column_inside[None, :], other=0.0)
         accumulator = tl.dot(x, weight, accumulator)
         x_ptrs += BLOCK_K
         weight_ptrs += BLOCK_K

@@ -40,9 +40,9 @@ def paged_attention_decode_kernel(
     real_feature = features < HEAD
     members = tl.arange(0, GROUP_BLOCK)
     heads = group * heads_per_group + members
-    query_offsets = (
-        (sequence * group_count * heads_per_group + heads)[:, None] * HEAD + features[None, :]
-    )
+    query_offsets = (sequence * group_count * heads_per_group + heads)[:, None] * HEAD + features[
+        None, :
+    ]
     query_inside = (members < heads_per_group)[:, None] & real_feature[None, :]
     query = tl.load(query_ptr + query_offsets, mask=query_inside, other=0.0)
 
@@ -58,9 +58,9 @@ def paged_attention_decode_kernel(
         # Masked by whole blocks, so that the compiler sees runs of slots with one address.
         page = tokens // SLOTS
         block_live = page * SLOTS < length
-        block = tl.load(
-            table_ptr + sequence * table_width + page, mask=block_live, other=0
-        ).to(tl.int64)
+        block = tl.load(table_ptr + sequence * table_width + page, mask=block_live, other=0).to(
+            tl.int64
+        )
         base = (block * group_count + group) * (HEAD * SLOTS)
         slots = tokens % SLOTS
 
@@ -121,7 +121,7 @@ class Model(torch.nn.Module):
             SLOTS=slots,
             PACK=pack,
             GROUP_BLOCK=max(triton.next_power_of_2(heads_per_group), _MIN_DOT),
-            TOKENS=64,
+            TOKENS=64 if head_block <= 128 else 32,
             num_warps=4,
             num_stages=1,
         )

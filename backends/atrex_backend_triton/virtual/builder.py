@@ -1,7 +1,7 @@
 """The interpreter's builder with its arithmetic repaired and its memory accesses checked.
 
 Repaired: bfloat16 (the interpreter computes on its bits), rounding into fp8, NaN in min and max,
-tf32 operands of `dot`, bfloat16 atomics, and the vendors' math libraries (absent from the interpreter).
+tf32 operands of `dot`, bfloat16 atomics. Added: the vendors' math libraries.
 """
 
 from __future__ import annotations
@@ -129,9 +129,8 @@ class Builder(interpreter.InterpreterBuilder):
             # Double precision is exact below 2**53, and much faster than integer products.
             product = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
             return TensorHandle((product + accumulator).astype(d.data.dtype), d.dtype.scalar)
-        if left.dtype == np.float32 and input_precision == ir.INPUT_PRECISION.TF32:
-            if a.dtype.scalar == tl.float32:
-                left, right = to_tf32(left), to_tf32(right)
+        if a.dtype.scalar == tl.float32 and input_precision == ir.INPUT_PRECISION.TF32:
+            left, right = to_tf32(left), to_tf32(right)
         wide = np.float64 if accumulator.dtype == np.float64 else np.float32
         product = left.astype(wide, copy=False) @ right.astype(wide, copy=False)
         return TensorHandle(encode(product + accumulator, d.dtype.scalar), d.dtype.scalar)

@@ -138,7 +138,7 @@ def _method(function: Any) -> Callable[..., Any]:
     return method
 
 
-def _own_type(dtype: Any, builder: Any) -> Any:
+def _own_type(dtype: Any, _builder: Any) -> Any:
     return dtype
 
 

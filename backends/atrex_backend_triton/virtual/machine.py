@@ -200,4 +200,3 @@ def _device_library(target: Target) -> Any:
     from triton.compiler.compiler import make_backend
 
     return make_backend(target.gpu_target()).get_module_map()["triton.language.extra.libdevice"]
-

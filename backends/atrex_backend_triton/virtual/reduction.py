@@ -26,9 +26,7 @@ class BlockTruth(TypeError):
     """A block was used where the language takes a single condition."""
 
 
-def reduce(
-    inputs: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **_unused: Any
-) -> Any:
+def reduce(inputs: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **_unused: Any) -> Any:
     """Stand in for `tl.reduce`."""
     group = inputs if isinstance(inputs, (tuple, tl.tuple)) else (inputs,)
     arrays = [_data(tensor) for tensor in group]
@@ -134,9 +132,7 @@ def _fold(arrays: Sequence[Array], dtypes: Sequence[Any], combine_fn: Any) -> li
     return [array[..., 0] for array in arrays]
 
 
-def _inclusive_scan(
-    arrays: Sequence[Array], dtypes: Sequence[Any], combine_fn: Any
-) -> list[Array]:
+def _inclusive_scan(arrays: Sequence[Array], dtypes: Sequence[Any], combine_fn: Any) -> list[Array]:
     distance = 1
     results = [np.array(array) for array in arrays]
     while distance < results[0].shape[-1]:
