@@ -14,7 +14,7 @@ from atrex_core.interfaces import Accelerator, Backend, Problem
 from atrex_core.model import Candidate, Device, Pack, Scale, Workload
 from atrex_core.plugins import PluginHost
 from atrex_core.probe import PROBE_NAME, ProbeProblem
-from atrex_core.suggest import listed
+from atrex_core.suggest import did_you_mean, listed
 
 _MOST_SOURCE_BYTES = 4 * 2**20
 
@@ -106,11 +106,14 @@ def find_device(host: PluginHost, device_id: str) -> tuple[Accelerator, Device]:
     kind = device_id.partition(":")[0]
     for accelerator in host.accelerators:
         if accelerator.name == kind:
+            present = ", ".join(device.id for device in accelerator.devices())
             raise Unavailable(
-                f"device {device_id!r} is not available here: {accelerator.absence()}",
+                f"device {device_id!r} is not available here: "
+                f"{f'there is only {present}' if present else accelerator.absence()}",
                 hint="see `atrex-eval list devices`",
             )
-    raise UnknownName(f"no device named {device_id!r}", hint="see `atrex-eval list devices`")
+    known = [device.id for accelerator in host.accelerators for device in accelerator.devices()]
+    raise UnknownName(f"no device is named {device_id!r}", hint=did_you_mean(device_id, known))
 
 
 def _check_supported(backend: Backend, accelerator: Accelerator, device: Device) -> None:
@@ -156,6 +159,8 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
     backend = choose_backend(host, settings.backend)
     backend.check_available()
     accelerator, device = choose_device(host, backend, settings.device)
+    if settings.profile is not None:
+        _ = host.profiles[settings.profile]  # a wrong name is found out before the work
     scale = settings.scale or accelerator.default_scale
     chosen = host.problems.select(*settings.problem)
     candidates = list(find_candidates(host, backend, chosen, paths))
@@ -291,6 +296,7 @@ def read_candidate(path: Path, problem: str, backend: str, *, submission: str) -
         source = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"cannot read {str(path)!r}: {error.strerror}", hint="check the path and its rights"
+            f"cannot read {str(path)!r}: {(error.strerror or '').lower()}",
+            hint="check the path and its rights",
         ) from error
     return Candidate(name=submission, problem=problem, backend=backend, path=path, source=source)

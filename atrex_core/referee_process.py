@@ -8,12 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from attrs import define, field
 
 from atrex_core.errors import AtrexError, ExitCode, HarnessError
 from atrex_core.model import Candidate, Evaluation, Gate, GateResult
-from atrex_core.processes.channel import Channel, ChannelClosed, DeadlineExpired
+from atrex_core.processes.channel import (
+    Channel,
+    ChannelClosed,
+    DeadlineExpired,
+    ProtocolViolation,
+)
 from atrex_core.processes.messages import (
     Begin,
     GateFinished,
@@ -26,6 +32,7 @@ from atrex_core.processes.messages import (
 
 _START_S = 300.0
 _GRACE_S = 20.0
+_HANG_UP_S = 3.0
 
 GateObserver = Callable[[str, Gate, GateResult], None]
 
@@ -51,11 +58,12 @@ class RefereeProcess:
     _channel: Channel
     _lifeline: int
     _ready: Ready | None = field(default=None, init=False)
+    _idle: bool = field(default=False, init=False)
 
     @classmethod
     def start(cls, setup: Setup) -> RefereeProcess:
         """Start a referee in a session of its own, so that Ctrl-C reaches only us."""
-        ours, theirs = Channel.pair()
+        ours, theirs = Channel.pair(accepts_fds=False)
         watched, lifeline = os.pipe()
         command = [sys.executable, "-P", "-m", "atrex_core.referee.main"]
         process = subprocess.Popen(
@@ -86,6 +94,7 @@ class RefereeProcess:
             if not isinstance(answer, Ready):
                 raise RefereeLost(f"the referee said {type(answer).__name__} before it was ready")
             self._ready = answer
+            self._idle = True
         return self._ready
 
     def begin(self, candidate: Candidate) -> None:
@@ -105,12 +114,14 @@ class RefereeProcess:
         Raises:
             RefereeLost: the referee died; nothing was judged.
         """
+        self._idle = False
         self._send(Judge(evaluation_id=evaluation_id, workload=workload))
         while True:
             match self._receive():
                 case GateFinished(evaluation_id=name, gate=gate, result=result):
                     observer(name, gate, result)
                 case Judged(evaluation=evaluation):
+                    self._idle = True
                     return evaluation
                 case other:
                     raise RefereeLost(f"the referee said {type(other).__name__} out of turn")
@@ -118,6 +129,9 @@ class RefereeProcess:
     def stop(self) -> None:
         """End the referee and everything below it. Safe to call twice."""
         self._channel.close()
+        if self._idle:  # it hears us, and tidies up before it goes
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=_HANG_UP_S)
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
@@ -136,7 +150,7 @@ class RefereeProcess:
     def _receive(self, deadline: float | None = None) -> object:
         try:
             return self._channel.receive(deadline=deadline)
-        except ChannelClosed as error:
+        except (ChannelClosed, ProtocolViolation) as error:
             raise self._lost() from error
         except DeadlineExpired as error:
             self.stop()

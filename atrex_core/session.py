@@ -124,8 +124,10 @@ class Session:
         if not self._resumes():
             return []
         wanted = {self._key(planned, c, w) for c, w in planned}
-        journal = self._open_journal()
         complete = self._completed() & wanted
+        if not complete:  # there may be no file yet
+            return []
+        journal = self._open_journal()
         latest = {resume_key(e): e for e in journal if resume_key(e) in complete}
         return list(latest.values())
 

@@ -6,17 +6,22 @@ need, and plugins' own commands are looked up only when nothing of ours has the 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from atrex_core.errors import AtrexError, ExitCode, UnknownName
+from atrex_core.printable import one_line
 from atrex_core.suggest import did_you_mean
+
+log = logging.getLogger(__name__)
 
 _COMMANDS = {
     "run": ("atrex_core.cli.run", "Evaluate candidates (the default command)."),
@@ -25,6 +30,15 @@ _COMMANDS = {
     "journal": ("atrex_core.cli.journal", "Look into a journal."),
     "repro": ("atrex_core.cli.repro", "Write a script that shows a failure again."),
 }
+
+
+class _Interrupted(AtrexError):
+    """Ctrl-C, as an error like the others: click would print an empty line first."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__("interrupted", hint="what was judged so far is kept; --resume goes on")
 
 
 class Application(click.Group):
@@ -43,6 +57,17 @@ class Application(click.Group):
             return command
         return self._plugin_commands().get(cmd_name)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # the terminal has shown ^C without ending the line
+            raise _Interrupted from stop
+        except BrokenPipeError:  # whoever read our output has seen enough; click would exit with 1
+            _abandon_stdout()
+            return ExitCode.OK
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List our commands without importing them, then those of plugins."""
         rows = [(name, summary) for name, (_, summary) in _COMMANDS.items()]
@@ -54,7 +79,7 @@ class Application(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
         is_option = first.startswith("-") and first not in self.own_options
-        if not args or is_option or (first not in _COMMANDS and Path(first).exists()):
+        if not args or is_option or (first not in _COMMANDS and _exists(first)):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 
@@ -106,29 +131,46 @@ def invoke(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     try:
         result: Any = cli.main(args=arguments, prog_name="atrex-eval", standalone_mode=False)
-        sys.stdout.flush()
     except AtrexError as error:
-        return _complain(str(error), error.hint, error.exit_code)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        hint = error.hint or "see `atrex-eval --help`"
+        return _complain(str(error), hint, error.exit_code)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.ClickException as error:
         command = (
             error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
         )
         hint = f"see `{command or 'atrex-eval'} --help`"
-        return _complain(error.format_message(), hint, ExitCode.USAGE)
+        message = error.format_message()
+        return _complain(message[:1].lower() + message[1:], hint, ExitCode.USAGE)
     except (KeyboardInterrupt, click.Abort):
-        return _complain(
-            "interrupted", "what was judged so far is kept; --resume goes on", ExitCode.INTERRUPTED
-        )
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK  # whoever read our output has seen enough
+        stop = _Interrupted()
+        return _complain(str(stop), stop.hint, stop.exit_code)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            _abandon_stdout()
+            what = f"cannot write the results: {(error.strerror or '').lower()}"
+            return _complain(what, "free some space; see also --output", ExitCode.HARNESS_ERROR)
+        log.error("this is a bug, here or in a plugin", exc_info=error)
+        what = f"unexpected {type(error).__name__}: {error}"
+        return _complain(what, "please report the lines above", ExitCode.HARNESS_ERROR)
     return int(result) if isinstance(result, int) else ExitCode.OK
 
 
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # too long a name, or a folder that we may not look into
+        return False
+
+
 def _complain(message: str, hint: str, code: int) -> int:
-    click.echo(f"error: {' '.join(message.split())}", err=True)
-    if hint:
-        click.echo(f"hint: {' '.join(hint.split())}", err=True)
+    click.echo(f"error: {one_line(message)}", err=True)
+    click.echo(f"hint: {one_line(hint)}", err=True)
     return int(code)
+
+
+def _abandon_stdout() -> None:
+    """Let nothing be flushed to a stream that takes no more: Python would complain at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -42,6 +42,7 @@ def command(journal: Path, evaluation_id: str, output: Path | None) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(
-            f"cannot write {str(path)!r}: {error.strerror}", hint="use --output PATH"
+            f"cannot write {str(path)!r}: {(error.strerror or '').lower()}",
+            hint="use --output PATH",
         ) from error
     click.echo(str(path))

@@ -16,7 +16,7 @@ from attrs import evolve
 from atrex_core import live, scoring
 from atrex_core.cli.console import console
 from atrex_core.config import Settings, load_settings
-from atrex_core.errors import ExitCode, UnknownName, UsageError
+from atrex_core.errors import AtrexError, ExitCode, UnknownName, UsageError
 from atrex_core.model import Evaluation, Gate, Protocol, Scale, Verdict
 from atrex_core.planning import Plan
 from atrex_core.report import document, table
@@ -71,8 +71,9 @@ def command(candidates: tuple[Path, ...], verbose: bool, **flags: Any) -> int:
         try:
             for evaluation in live.shown(fresh, total=session.remaining(planned)):
                 evaluations.append(evaluation)
-        except KeyboardInterrupt:
-            _report(settings, planned, evaluations, verbose=verbose)
+        except (KeyboardInterrupt, AtrexError):
+            if evaluations:  # what was found out is not lost
+                _report(settings, planned, evaluations, verbose=verbose)
             raise
     _report(settings, planned, evaluations, verbose=verbose)
     return exit_code(evaluations)
@@ -159,5 +160,6 @@ def _check_writable(path: Path | None) -> None:
 
 def _unwritable(path: Path, error: OSError) -> UsageError:
     return UsageError(
-        f"cannot write {str(path)!r}: {error.strerror}", hint="choose another --output"
+        f"cannot write {str(path)!r}: {(error.strerror or '').lower()}",
+        hint="choose another --output",
     )

@@ -44,14 +44,18 @@ class Channel:
 
     sock: socket.socket
     max_bytes: int = 64 * 2**20
+    accepts_fds: bool = True
+    """False: descriptors that the peer sends are dropped by the kernel, never opened here."""
     _buffer: bytearray = field(factory=bytearray, init=False)
     _fds: list[int] = field(factory=list, init=False)
 
     @classmethod
-    def pair(cls, *, max_bytes: int = 64 * 2**20) -> tuple[Self, socket.socket]:
+    def pair(
+        cls, *, max_bytes: int = 64 * 2**20, accepts_fds: bool = True
+    ) -> tuple[Self, socket.socket]:
         """Return our end, and the bare socket to hand to the other process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        return cls(ours, max_bytes), theirs
+        return cls(ours, max_bytes, accepts_fds), theirs
 
     @classmethod
     def from_fd(cls, fd: int, *, max_bytes: int = 64 * 2**20) -> Self:
@@ -73,8 +77,8 @@ class Channel:
         control: list[tuple[int, int, Any]] = []
         if fds:
             control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-        self.sock.settimeout(_SEND_TIMEOUT_S)  # a peer that stops reading must not stop us
         try:
+            self.sock.settimeout(_SEND_TIMEOUT_S)  # a peer that stops reading must not stop us
             sent = self.sock.sendmsg([frame], control)
             if sent < len(frame):
                 self.sock.sendall(frame[sent:])
@@ -84,6 +88,8 @@ class Channel:
     def receive(self, *, deadline: float | None = None) -> Any:
         """Return the next message; descriptors that came with it are in `take_fds`.
 
+        After `DeadlineExpired` it may be called again: what arrived so far is kept.
+
         Args:
             deadline: a `time.monotonic` value, or None to wait for ever.
 
@@ -92,17 +98,21 @@ class Channel:
             DeadlineExpired: no whole message arrived in time.
             ProtocolViolation: what arrived is no message.
         """
-        header = self._read(_HEADER.size, deadline)
-        magic, code, fd_count, length = _HEADER.unpack(header)
-        if magic != _MAGIC or code not in MESSAGES or fd_count > _MAX_FDS:
+        self._await(_HEADER.size, deadline)
+        magic, code, fd_count, length = _HEADER.unpack_from(self._buffer)
+        most_fds = _MAX_FDS if self.accepts_fds else 0
+        if magic != _MAGIC or code not in MESSAGES or fd_count > most_fds:
             raise ProtocolViolation("a frame without a valid header")
         if length > self.max_bytes:
             raise ProtocolViolation(f"a frame of {length} bytes; the limit is {self.max_bytes}")
-        body = self._read(length, deadline)
+        end = _HEADER.size + length
+        self._await(end, deadline)
+        body = bytes(self._buffer[_HEADER.size : end])
+        del self._buffer[:end]
         if len(self._fds) < fd_count:
             raise ProtocolViolation("descriptors are missing")
         try:
-            return codec.loads_untrusted(bytes(body), MESSAGES[code])
+            return codec.loads_untrusted(body, MESSAGES[code])
         except codec.ProtocolError as error:
             raise ProtocolViolation(str(error)) from error
 
@@ -117,20 +127,17 @@ class Channel:
             os.close(fd)
         self.sock.close()
 
-    def _read(self, count: int, deadline: float | None) -> bytes:
+    def _await(self, count: int, deadline: float | None) -> None:
         while len(self._buffer) < count:
             self._fill(deadline)
-        data = bytes(self._buffer[:count])
-        del self._buffer[:count]
-        return data
 
     def _fill(self, deadline: float | None) -> None:
         remaining = None if deadline is None else deadline - time.monotonic()
         if remaining is not None and remaining <= 0:
             raise DeadlineExpired
-        self.sock.settimeout(remaining)
-        space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
+        space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize) if self.accepts_fds else 0
         try:
+            self.sock.settimeout(remaining)
             data, control, _, _ = self.sock.recvmsg(1 << 20, space)
         except TimeoutError as error:
             raise DeadlineExpired from error

@@ -85,18 +85,15 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def run_delay_s(pid: int) -> float:
-    """Return how long threads of `pid` were ready to run but had no processor, added up.
-
-    The kernel's own figure; 0.0 where it keeps none.
-    """
-    total_ns = 0
-    for record in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        try:
-            total_ns += int(record.read_text().split()[1])
-        except (OSError, ValueError, IndexError):  # the thread ended while we looked
-            continue
-    return total_ns / 1e9
+def proportional_bytes(pid: int) -> int:
+    """Return the memory `pid` holds now, a shared page counted in parts; 0 when it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):  # it ended while we looked
+        pass
+    return 0
 
 
 def address_space_bytes() -> int:
@@ -113,10 +110,11 @@ def available_bytes() -> int:
     return 0
 
 
-def kill_quietly(pid: int) -> None:
-    """Send SIGKILL; a process that is already gone is fine."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+def send_quietly(pid: int, number: signal.Signals) -> None:
+    """Send a signal; a process that is already gone is fine."""
+    if pid > 0:  # 0 and below mean groups
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def kill_group(pid: int, *, leader: bool = True) -> None:
@@ -129,4 +127,4 @@ def kill_group(pid: int, *, leader: bool = True) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     if leader:
-        kill_quietly(pid)
+        send_quietly(pid, signal.SIGKILL)

@@ -74,12 +74,20 @@ class Exited:
 
 
 @frozen(kw_only=True)
-class Load:
-    """Open the device, start the DSL, import the candidate."""
+class Start:
+    """Open the device and start the DSL. No candidate code runs yet: a failure here is ours."""
 
     number: int
     device: Device
     candidate: str
+    """Its file, by path relative to the scratch folder."""
+
+
+@frozen(kw_only=True)
+class Load:
+    """Import the candidate."""
+
+    number: int
     memory_limit_bytes: int | None
 
 
@@ -283,6 +291,7 @@ _ALL = (
     Warm,
     Spawned,
     Exited,
+    Start,
     Load,
     OpenWorkload,
     Call,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 
 _KEEP_BYTES = 8192
+_LAST_WORDS_S = 0.5
 
 
 class OutputDrain:
@@ -14,8 +14,7 @@ class OutputDrain:
 
     def __init__(self) -> None:
         self._read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC)
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque(maxlen=4)
+        self._head, self._tail = bytearray(), bytearray()
         self.total_bytes = 0
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
@@ -25,12 +24,12 @@ class OutputDrain:
         os.close(self.write_fd)
 
     def text(self) -> str:
-        """Return the beginning and the end of what was printed."""
-        head = bytes(self._head).decode(errors="replace")
-        tail = b"".join(self._tail)[-_KEEP_BYTES:].decode(errors="replace")
-        skipped = self.total_bytes - len(self._head) - len(tail)
+        """Return the beginning and the end of what was printed, once every writer is gone."""
+        self._thread.join(_LAST_WORDS_S)  # what was still in the pipe when the worker died
+        head, tail = bytes(self._head), bytes(self._tail)
+        skipped = self.total_bytes - len(head) - len(tail)
         gap = f"\n[... {skipped} bytes ...]\n" if skipped > 0 else ""
-        return head + gap + tail
+        return head.decode(errors="replace") + gap + tail.decode(errors="replace")
 
     def _drain(self) -> None:
         with os.fdopen(self._read_fd, "rb", buffering=0) as pipe:
@@ -38,5 +37,5 @@ class OutputDrain:
                 self.total_bytes += len(chunk)
                 room = _KEEP_BYTES - len(self._head)
                 self._head += chunk[:room]
-                if rest := chunk[max(room, 0) :]:
-                    self._tail.append(rest[-_KEEP_BYTES:])
+                self._tail += chunk[room:][-_KEEP_BYTES:]
+                del self._tail[:-_KEEP_BYTES]

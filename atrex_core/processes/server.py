@@ -6,22 +6,23 @@ children hang), initialises no device, loads no problem pack, and knows no secre
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import selectors
-import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
-from attrs import define
+from attrs import define, field
 
 from atrex_core.interfaces import Accelerator, Backend
 from atrex_core.plugins import PluginHost
 from atrex_core.processes import linux, worker
 from atrex_core.processes.channel import Channel, ChannelClosed
 from atrex_core.processes.messages import Exited, Kill, Spawn, Spawned, Warm
+from atrex_core.processes.scratch import remove_scratch
 from atrex_core.processes.stage import StageCell
 
 
@@ -40,10 +41,11 @@ class ForkServer:
     backend: Backend
     accelerator: Accelerator
     _live: _Live | None = None
+    _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector)
 
     def serve(self) -> None:
         """Answer until the referee goes away, then leave nothing behind."""
-        with selectors.DefaultSelector() as selector:
+        with self._selector as selector:
             selector.register(self.channel, selectors.EVENT_READ)
             try:
                 while True:
@@ -78,6 +80,7 @@ class ForkServer:
                 linux.die_with_parent(server)
                 os.setsid()
                 self.channel.close()
+                self._selector.close()  # shared with us, it could be made deaf
                 worker.become(
                     Channel.from_fd(channel_fd),
                     StageCell.open(stage_fd),
@@ -104,7 +107,7 @@ class ForkServer:
         linux.kill_group(live.pid, leader=False)
         strays = _end_orphans()
         os.close(live.pidfd)
-        shutil.rmtree(live.scratch, ignore_errors=True)
+        remove_scratch(Path(live.scratch))
         return Exited(pid=live.pid, status=os.waitstatus_to_exitcode(raw), strays=strays)
 
 
@@ -112,10 +115,10 @@ def _end_orphans() -> int:
     """Kill and reap every process that a worker left to us; return how many were running."""
     ended: set[int] = set()
     while orphans := linux.descendants(os.getpid()):
-        for pid in orphans:
-            if not linux.is_zombie(pid):
-                ended.add(pid)
-            linux.kill_quietly(pid)
+        ended |= {pid for pid in orphans if not linux.is_zombie(pid)}
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none forks while others are killed
+            for pid in orphans:
+                linux.send_quietly(pid, number)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -137,7 +140,12 @@ def main(arguments: list[str]) -> None:
     backend.preload()
     for module in ("inspect", "importlib.util", "resource", "traceback", "faulthandler"):
         importlib.import_module(module)
-    channel.send(Warm(seconds=time.monotonic() - started))
+    gc.collect()
+    gc.freeze()  # workers share these pages, and need not look through them when they collect
+    try:
+        channel.send(Warm(seconds=time.monotonic() - started))
+    except ChannelClosed:
+        return  # the referee could not start
     ForkServer(channel, backend, host.accelerators[accelerator_name]).serve()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from collections.abc import Iterator
@@ -17,9 +18,9 @@ _STAGES = tuple(Stage)
 
 @define(eq=False)
 class StageCell:
-    """The byte. A hostile candidate can write it too: it picks which gate a death is charged to.
+    """The byte. A hostile candidate can write it too, so whoever reads it asks whether it can be.
 
-    That costs nothing: every choice is a failure.
+    The size is sealed, because a mapping that somebody has cut short kills whoever looks at it.
     """
 
     fd: int
@@ -28,8 +29,10 @@ class StageCell:
     @classmethod
     def create(cls) -> Self:
         """Make a new cell, at `Stage.STARTUP`."""
-        fd = os.memfd_create("stage", os.MFD_CLOEXEC)
+        fd = os.memfd_create("stage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, mmap.PAGESIZE)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
         return cls(fd, mmap.mmap(fd, mmap.PAGESIZE))
 
     @classmethod

@@ -7,6 +7,7 @@ and nothing secret is ever sent here: no seed, no expected output, no tolerance,
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import resource
 import signal
@@ -27,6 +28,7 @@ from atrex_core.interfaces import (
     Stage,
     TargetFailure,
 )
+from atrex_core.printable import one_line, plain
 from atrex_core.processes import linux
 from atrex_core.processes.candidate import CandidateFault, ContractBreach, LoadedCandidate
 from atrex_core.processes.channel import Channel, ChannelClosed
@@ -43,6 +45,7 @@ from atrex_core.processes.messages import (
     Refused,
     Run,
     Sample,
+    Start,
 )
 from atrex_core.processes.stage import StageCell
 from atrex_core.processes.workspace import Workspace
@@ -50,7 +53,7 @@ from atrex_core.processes.workspace import Workspace
 CHANNEL_LOST = 77
 """Exit status when our own end of the channel stopped working: the candidate closed it."""
 
-_Request = Load | OpenWorkload | Call | Build | Sample | Run | Collect | CloseWorkload
+_Request = Start | Load | OpenWorkload | Call | Build | Sample | Run | Collect | CloseWorkload
 
 
 def become(
@@ -93,6 +96,7 @@ class _Worker:
     backend: Backend
     accelerator: Accelerator
     _pid: int = field(factory=os.getpid)
+    _path: Path = Path()
     _context: DeviceContext | None = None
     _runtime: BackendRuntime | None = None
     _candidate: LoadedCandidate | None = None
@@ -119,10 +123,12 @@ class _Worker:
             return self._refusal(request.number, fault)
         except Exception as error:  # noqa: BLE001  (ours or a plugin's: reported, never charged)
             where = traceback.format_exception(error)[-3:]
-            return Broken(number=request.number, reason=" ".join("".join(where).split()))
+            return Broken(number=request.number, reason=one_line("".join(where)))
 
     def _carry_out(self, request: _Request) -> Done:
         match request:
+            case Start():
+                return self._start(request)
             case Load():
                 return self._load(request)
             case OpenWorkload():
@@ -136,7 +142,8 @@ class _Worker:
             case Run():
                 return self._run(request)
             case Collect():
-                self._opened.publish(request.index)
+                with self._candidates_turn(Stage.PERFORMANCE):
+                    self._opened.publish(request.index)
                 return Done(number=request.number)
             case CloseWorkload():
                 self._opened.close()
@@ -145,36 +152,42 @@ class _Worker:
 
     # -- one method per request ----------------------------------------------------------------
 
-    def _load(self, request: Load) -> Done:
-        context = self.accelerator.open(request.device)
-        self._context = context
-        candidate = self.scratch / request.candidate
+    def _start(self, request: Start) -> Done:
+        self._context = self.accelerator.open(request.device)
+        self._path = self.scratch / request.candidate
         self._runtime = self.backend.start(
             RuntimeRequest(
                 device=request.device,
-                context=context,
-                candidate=candidate,
+                context=self._context,
+                candidate=self._path,
                 scratch=self.scratch,
                 enter=self.stage.enter,
             )
         )
+        return Done(number=request.number, versions=self._context.versions())
+
+    def _load(self, request: Load) -> Done:
         if request.memory_limit_bytes and self.accelerator.limits_address_space:
             limit = linux.address_space_bytes() + request.memory_limit_bytes
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         with self._candidates_turn(Stage.IMPORT):
-            self._candidate = LoadedCandidate.load(candidate)
+            self._candidate = LoadedCandidate.load(self._path)
         with self._candidates_turn(Stage.IMPORT):
             complaint = self.backend.exposes(vars(self._candidate.module))
             if complaint:
                 raise ContractBreach(complaint)
-        return Done(number=request.number, versions=context.versions())
+        return Done(number=request.number)
 
     def _open(self, request: OpenWorkload) -> Done:
         assert self._context is not None, "Load comes first"
         assert self._candidate is not None, "Load comes first"
         self._context.reset_peak_memory()
         fds = self.channel.take_fds()
-        workspace = Workspace.open(self._context, request, fds)
+        try:
+            workspace = Workspace.open(self._context, request, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
         with self._candidates_turn(Stage.CONSTRUCT):
             workspace.model = self._candidate.construct(request.init, workspace.parameters)
         self._workspace = workspace
@@ -190,6 +203,9 @@ class _Worker:
             else:
                 outputs = workspace.forward(0)
             workspace.write(outputs)
+        if request.report:  # what compiling left behind is not to be collected while timing
+            gc.collect()
+            gc.freeze()
         return Done(
             number=request.number,
             launches=tuple(runtime.launches())[:_MOST_LAUNCHES],
@@ -237,13 +253,21 @@ class _Worker:
             raise self._explain(error) from error
 
     def _explain(self, error: BaseException) -> CandidateFault:
+        try:
+            return self._described(error)
+        except BaseException:  # noqa: BLE001  (the exception is hostile, down to its __str__)
+            return CandidateFault(Fault.EXCEPTION, "raised an exception that cannot be shown")
+
+    def _described(self, error: BaseException) -> CandidateFault:
+        where = self._candidate_frame(error)
+        if _is_out_of_memory(error):
+            traceback.clear_frames(error.__traceback__)  # they hold what filled the memory
+            text = f"out of memory: {_first_line(str(error))}".rstrip(": ")
+            return CandidateFault(Fault.MEMORY, f"{text}{where}")
         message = self._runtime.compile_error(error) if self._runtime else None
         if message is not None:
             self.stage.set(Stage.COMPILE)
             return CandidateFault(Fault.COMPILE, _first_line(message), {"message": message})
-        if _is_out_of_memory(error):
-            return CandidateFault(Fault.MEMORY, f"out of memory: {_first_line(str(error))}")
-        where = self._candidate_frame(error)
         text = f"{type(error).__name__}: {_first_line(str(error))}".rstrip(": ")
         details = {"traceback": "".join(traceback.format_exception(error))[-_MOST_TRACEBACK:]}
         return CandidateFault(Fault.EXCEPTION, f"{text}{where}", details)
@@ -261,8 +285,8 @@ class _Worker:
             number=number,
             stage=self.stage.stage,
             fault=fault.fault,
-            reason=fault.reason[:_MOST_REASON],
-            details=fault.details,
+            reason=one_line(fault.reason, _MOST_REASON),
+            details=plain(fault.details),
         )
 
     def _peak(self) -> int | None:
@@ -281,12 +305,13 @@ class _Worker:
 
 _MOST_LAUNCHES = 256
 _MOST_REASON = 600
+_MOST_MESSAGE = 400
 _MOST_TRACEBACK = 4000
 
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else ""
+    return one_line(lines[0], _MOST_MESSAGE) if lines else ""
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

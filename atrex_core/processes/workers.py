@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from atrex_core.errors import HarnessError
 from atrex_core.interfaces import Stage
@@ -27,23 +27,35 @@ from atrex_core.processes.channel import (
 )
 from atrex_core.processes.messages import (
     Broken,
+    Build,
     Done,
     Exited,
     Kill,
+    Load,
+    OpenWorkload,
     Refused,
+    Sample,
     Spawn,
     Spawned,
     Warm,
 )
 from atrex_core.processes.output import OutputDrain
+from atrex_core.processes.scratch import make_scratch, remove_scratch
 from atrex_core.processes.stage import StageCell
 from atrex_core.processes.worker import CHANNEL_LOST
 
 _POLL_S = 0.05
 _GRACE_S = 15.0
+_LAST_WORDS_S = 0.5
+_EXIT_S = 2.0
+"""Between the end of a channel and the end of its process, while a driver lets go of a device."""
 _MOST_MESSAGE_BYTES = 4 * 2**20
 _MOST_OUTPUT_BYTES = 256 * 2**20
 _WARM_UP_S = 180.0
+
+
+class ServerLost(HarnessError):
+    """The server ended before it had forked: no candidate code has run."""
 
 
 class _LimitExceeded(Exception):
@@ -56,7 +68,11 @@ class Died:
 
     stage: Stage
     reason: str
+    where: str = ""
+    """The line of the candidate that ran last, as far as it can be told."""
     output: str = ""
+    with_server: bool = False
+    """Whether the server was lost too: the candidate's doing, unless it happens only once."""
 
 
 Answer = Done | Refused | Broken | Died
@@ -76,7 +92,7 @@ class ForkServerProcess:
 
     def start(self) -> None:
         """Begin importing; `channel` waits for the end of it."""
-        ours, theirs = Channel.pair()
+        ours, theirs = Channel.pair(accepts_fds=False)
         command = [sys.executable, "-P", "-B", "-m", "atrex_core.processes.server"]
         arguments = [str(theirs.fileno()), self.backend, self.accelerator, *self.plugins]
         self._process = subprocess.Popen(
@@ -113,14 +129,24 @@ class ForkServerProcess:
             self.warm_seconds = max(answer.seconds, 1e-6)
         return self._channel
 
-    def stop(self) -> None:
+    @property
+    def pid(self) -> int:
+        """The running server's process, 0 when there is none."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server's process is gone, though nobody told it to go."""
+        return self._process is not None and self._process.poll() is not None
+
+    def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """End the server and whatever it still holds."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
         if self._process is not None:
             try:
-                self._process.wait(timeout=_GRACE_S)
+                self._process.wait(timeout=grace_s)
             except subprocess.TimeoutExpired:
                 linux.kill_group(self._process.pid)
                 self._process.wait()
@@ -140,6 +166,8 @@ class Worker:
     memory_limit_bytes: int | None = None
     alive: bool = True
     _number: int = field(default=0, init=False)
+    _asked: Stage = field(default=Stage.STARTUP, init=False)
+    """What the latest request is part of. The worker itself can only say that it compiles."""
 
     @classmethod
     def spawn(
@@ -149,14 +177,17 @@ class Worker:
         *,
         memory_limit_bytes: int | None,
     ) -> Worker:
-        """Fork a worker whose scratch folder holds `files`, by relative path."""
+        """Fork a worker whose scratch folder holds `files`, by relative path.
+
+        Raises:
+            ServerLost: try again; the server will be started anew.
+            HarnessError: the server cannot start.
+        """
+        if server.has_ended:  # while it had nothing to do
+            server.stop()
         to_server = server.channel
-        scratch = Path(tempfile.mkdtemp(prefix="atrex-worker-"))
-        for name, content in files.items():
-            target = scratch / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-        ours, theirs = Channel.pair(max_bytes=_MOST_MESSAGE_BYTES)
+        scratch = make_scratch(files)
+        ours, theirs = Channel.pair(max_bytes=_MOST_MESSAGE_BYTES, accepts_fds=False)
         output, stage = OutputDrain(), StageCell.create()
         try:
             to_server.send(
@@ -166,8 +197,9 @@ class Worker:
         except (ChannelClosed, DeadlineExpired, ProtocolViolation) as error:
             server.stop()
             ours.close()
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise HarnessError("the worker server was lost") from error
+            stage.close()
+            remove_scratch(scratch)
+            raise ServerLost("the worker server was lost") from error
         finally:
             theirs.close()
             output.close_writer()
@@ -183,6 +215,7 @@ class Worker:
         """
         self._number += 1
         number = self._number
+        self._asked = fields.get("stage") or _STAGES.get(request, self._asked)
         deadline = time.monotonic() + timeout_s
         try:
             self.channel.send(request(number=number, **fields), fds)
@@ -192,19 +225,24 @@ class Worker:
         except _LimitExceeded as error:
             return self._end(str(error))
         except DeadlineExpired:
-            return self._end(f"gave no answer within {timeout_s:g} s and was ended")
+            return self._end(f"gave no answer within {timeout_s:g} s and was ended", hung=True)
         except ChannelClosed:
             return self._end(None)
         if not isinstance(reply, Done | Refused | Broken) or reply.number != number:
             return self._end("broke the protocol: an answer to another question")
+        if isinstance(reply, Refused):
+            return evolve(reply, stage=self._believed(reply.stage))
         return reply
 
     def strays(self) -> list[str]:
-        """Name the processes that the candidate has running beside it, as `name (pid)`."""
+        """Name the processes that the candidate started and did not wait for, as `name (pid)`.
+
+        What it detached from itself has become a child of the server.
+        """
         return [
             f"{linux.command_of(pid) or 'a process'} ({pid})"
-            for pid in linux.descendants(self.pid)
-            if not linux.is_zombie(pid)
+            for pid in linux.descendants(self.server.pid)
+            if pid != self.pid
         ]
 
     def stop(self) -> None:
@@ -227,61 +265,99 @@ class Worker:
                     raise DeadlineExpired
                 ready = {key.fileobj for key, _ in selector.select(min(remaining, _POLL_S))}
                 if self.channel in ready:
-                    return self.channel.receive(deadline=deadline)
-                if ready:
+                    try:  # a message that arrives in drops must not keep us from looking around
+                        soon = min(deadline, time.monotonic() + _POLL_S)
+                        return self.channel.receive(deadline=soon)
+                    except DeadlineExpired:
+                        pass
+                elif ready:
                     raise ChannelClosed  # the server speaks unasked only to report an exit
                 self._check_limits()
 
     def _check_limits(self) -> None:
         limit = self.memory_limit_bytes
-        if limit and linux.resident_bytes(self.pid) > limit + _BASE_RESIDENT_BYTES:
+        if limit and self._memory_bytes() > limit + _BASE_RESIDENT_BYTES:
             raise _LimitExceeded(f"exceeded the memory limit of {limit / 2**30:.3g} GiB")
         if self.output.total_bytes > _MOST_OUTPUT_BYTES:
             raise _LimitExceeded(f"printed more than {_MOST_OUTPUT_BYTES >> 20} MiB")
 
-    def _end(self, reason: str | None) -> Died:
+    def _memory_bytes(self) -> int:
+        """Return what the worker holds, with all that it started."""
+        family = linux.descendants(self.server.pid)
+        if family == [self.pid]:
+            return linux.resident_bytes(self.pid)
+        return sum(linux.proportional_bytes(pid) for pid in family)
+
+    def _end(self, reason: str | None, *, hung: bool = False) -> Died:
         """Kill the worker if need be, collect its exit, and say how it ended."""
-        stage = self.stage.stage
+        stage = self._believed(self.stage.stage)
         self.alive = False
-        exited, forced = self._collect_exit(kill=reason is not None)
+        if hung:  # its fault handler then says where it was
+            linux.send_quietly(self.pid, signal.SIGABRT)
+        patience_s = _LAST_WORDS_S if hung else _EXIT_S if reason is None else 0.0
+        exited, forced = self._collect_exit(patience_s)
+        fatal = hung or (exited is not None and exited.status < 0 and not forced)
         if reason is None:
             reason = _explain_exit(exited, forced=forced)
         output = self.output.text()
         self.channel.close()
         self.stage.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        return Died(stage=stage, reason=reason, output=output)
+        remove_scratch(self.scratch)
+        where = _last_line(output, self.scratch) if fatal else ""
+        return Died(
+            stage=stage, reason=reason, where=where, output=output, with_server=exited is None
+        )
 
-    def _collect_exit(self, *, kill: bool) -> tuple[Exited | None, bool]:
-        """Return how it ended, and whether we had to end it.
+    def _believed(self, claimed: Stage) -> Stage:
+        """Return the stage that a failure is charged to: the cell is the candidate's to write."""
+        return Stage.COMPILE if claimed is Stage.COMPILE else self._asked
+
+    def _collect_exit(self, patience_s: float) -> tuple[Exited | None, bool]:
+        """Return how it ended, and whether we had to end it after `patience_s`.
 
         The first is None when the server itself was lost with it.
         """
-        deadline = time.monotonic() + _GRACE_S
-        grace = time.monotonic() + 1.0
+        linux.send_quietly(self.server.pid, signal.SIGCONT)  # a candidate may have stopped it
+        now = time.monotonic()
+        forced = False
         try:
             channel = self.server.channel
-            if kill:
-                channel.send(Kill(pid=self.pid))
-            while True:
+            for deadline in (now + patience_s, now + patience_s + _GRACE_S):
                 try:
-                    exited = channel.receive(deadline=deadline if kill else grace)
+                    exited = channel.receive(deadline=deadline)
                 except DeadlineExpired:
-                    if kill:
+                    if forced:
                         break
-                    channel.send(Kill(pid=self.pid))  # it closed its end but lives on
-                    kill = True
+                    channel.send(Kill(pid=self.pid))
+                    forced = True
                     continue
                 if isinstance(exited, Exited) and exited.pid == self.pid:
-                    return exited, kill
+                    return exited, forced
         except (ChannelClosed, ProtocolViolation, HarnessError):
             pass
         linux.kill_group(self.pid)
-        for pid in linux.descendants(os.getpid()):
-            linux.kill_quietly(pid)
-        self.server.stop()
+        self.server.stop(grace_s=0.0)
+        self._kill_orphans()
         return None, True
 
+    def _kill_orphans(self) -> None:
+        """End what came to us when the server died: the worker, and all that it started."""
+        deadline = time.monotonic() + _GRACE_S
+        while (orphans := linux.descendants(os.getpid())) and time.monotonic() < deadline:
+            for pid in orphans:
+                linux.send_quietly(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.001)
+
+
+_STAGES: Mapping[type[Any], Stage] = {
+    Load: Stage.IMPORT,
+    OpenWorkload: Stage.CONSTRUCT,
+    Build: Stage.COMPILE,
+    Sample: Stage.PERFORMANCE,
+}
+"""Other requests belong to what was asked before them, or say it themselves."""
 
 _BASE_RESIDENT_BYTES = 2**30
 """What torch and a DSL hold by themselves."""
@@ -294,6 +370,14 @@ def _explain_exit(exited: Exited | None, *, forced: bool) -> str:
         return "closed the descriptors that its answers go through"
     if exited.status < 0:
         number = -exited.status
-        meaning = signal.strsignal(number) or "unknown signal"
-        return f"was killed by {signal.Signals(number).name} ({meaning.lower()})"
+        names = {known.value: known.name for known in signal.Signals}
+        meaning = signal.strsignal(number) or "unknown"
+        return f"was killed by {names.get(number, f'signal {number}')} ({meaning.lower()})"
     return f"exited with status {exited.status} instead of returning"
+
+
+def _last_line(output: str, scratch: Path) -> str:
+    """Find the innermost line of the candidate's own files in what its fault handler wrote."""
+    report = output[max(0, output.rfind("Fatal Python error:")) :]
+    own = re.search(rf'File "{re.escape(str(scratch))}/[^"]*", line (\d+) in (\S+)', report)
+    return f"line {own[1]}, in {own[2]}" if own else ""

@@ -10,7 +10,7 @@ from attrs import define, frozen
 
 from atrex_core.comparison import Comparison, compare
 from atrex_core.interfaces import Accelerator, Backend, DeviceContext, Problem, Tensor, Tensors
-from atrex_core.model import Device, HardwareProfile, Workload
+from atrex_core.model import Device, DType, HardwareProfile, Workload
 from atrex_core.processes.messages import Setup
 from atrex_core.processes.workers import ForkServerProcess
 from atrex_core.referee.arena import POISON_BYTE
@@ -81,7 +81,7 @@ def judge_outputs(
             actual=settled[spec.name],
             expected=expected[spec.name],
             honest=honest[spec.name],
-            poison=math.nan if spec.dtype.is_floating else _poison_integer(spec.dtype.item_bytes),
+            poison=_poison(spec.dtype) if _is_untouched(outputs[spec.name]) else None,
         )
     return found
 
@@ -98,5 +98,15 @@ def correctness_regimes(problem: Problem, workload: Workload, cases: int) -> Seq
     return tuple(regimes[i % len(regimes)] for i in range(count))
 
 
-def _poison_integer(item_bytes: int) -> int:
-    return int.from_bytes(bytes([POISON_BYTE]) * item_bytes, "little", signed=item_bytes > 1)
+def _is_untouched(output: Tensor) -> bool:
+    """Return whether an output is still as we left it: not merely NaN, but our own NaN."""
+    import torch
+
+    return bool((output.reshape(-1).view(torch.uint8) == POISON_BYTE).all())
+
+
+def _poison(dtype: DType) -> float:
+    if dtype.is_floating:
+        return math.nan
+    poison = bytes([POISON_BYTE]) * dtype.item_bytes
+    return int.from_bytes(poison, "little", signed=dtype.item_bytes > 1)

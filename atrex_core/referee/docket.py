@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from attrs import define, field, frozen
 
-from atrex_core.interfaces import Stage
 from atrex_core.model import Device
-from atrex_core.processes.messages import Broken, Done, Load, Refused
-from atrex_core.processes.workers import Answer, Died, ForkServerProcess, Worker
+from atrex_core.printable import plain
+from atrex_core.processes.messages import Broken, Done, Load, Refused, Start
+from atrex_core.processes.workers import Answer, Died, ForkServerProcess, ServerLost, Worker
 
 CANDIDATE_FILE = "candidate.py"
 
@@ -33,6 +33,7 @@ class Docket:
     load_failure: Refused | Died | Broken | None = None
     """Why the candidate cannot be imported: it then fails every workload, and is not retried."""
     versions: dict[str, str] = field(factory=dict)
+    _was_forgiven: bool = field(default=False, init=False)
 
     def ensure_worker(self) -> Worker | Refused | Died | Broken:
         """Return a worker that has the candidate loaded, or why there is none."""
@@ -40,26 +41,51 @@ class Docket:
             return self.load_failure
         if self.worker is not None and self.worker.alive:
             return self.worker
-        worker = Worker.spawn(
+        try:
+            worker = self._spawn()
+        except ServerLost:
+            worker = self._spawn()
+        answer: Answer = worker.ask(
+            Start,
+            timeout_s=self.limits.timeout_s,
+            device=self.device,
+            candidate=CANDIDATE_FILE,
+        )
+        if not isinstance(answer, Done):  # none of the candidate's doing: the next one may work
+            worker.stop()
+            return answer
+        self.versions = plain(dict(answer.versions))
+        answer = worker.ask(
+            Load,
+            timeout_s=self.limits.timeout_s,
+            memory_limit_bytes=self.limits.memory_limit_bytes,
+        )
+        if not isinstance(answer, Done):
+            worker.stop()
+            if not self.may_forgive(answer):
+                self.load_failure = answer
+            return answer
+        self.worker = worker
+        return worker
+
+    def _spawn(self) -> Worker:
+        return Worker.spawn(
             self.server,
             {CANDIDATE_FILE: self.source, **self.public_files},
             memory_limit_bytes=self.limits.memory_limit_bytes,
         )
-        answer: Answer = worker.ask(
-            Load,
-            timeout_s=self.limits.timeout_s,
-            device=self.device,
-            candidate=CANDIDATE_FILE,
-            memory_limit_bytes=self.limits.memory_limit_bytes,
-        )
-        if isinstance(answer, Done):
-            self.versions = dict(answer.versions)
-            self.worker = worker
-            return worker
-        worker.stop()
-        if not (isinstance(answer, Died) and answer.stage is Stage.STARTUP):
-            self.load_failure = answer
-        return answer
+
+    def may_forgive(self, answer: Answer) -> bool:
+        """Return whether a failure may be somebody else's fault.
+
+        A server that is lost was killed by the candidate, or by the system for want of memory:
+        only the candidate would do it again.
+        """
+        return isinstance(answer, Died) and answer.with_server and not self._was_forgiven
+
+    def forgive(self) -> None:
+        """Begin again; the next time it counts."""
+        self._was_forgiven = True
 
     def close(self) -> None:
         """Let the worker go."""

@@ -215,7 +215,7 @@ class Referee:
             seeds=tuple(trial.seeds),
             importance=problem.importance,
             seconds=seconds,
-            environment={**bench.environment, **(trial.docket.versions)},
+            environment={**trial.docket.versions, **bench.environment},
             started_at=started_at,
         )
 
@@ -232,20 +232,24 @@ def _prepare(setup: Setup) -> Bench:
         environment=_worker_environment(accelerator, device),
     )
     server.start()  # imports beside ours
-    context = accelerator.open(device)
-    if device.last_level_cache_bytes is None:
-        device = evolve(device, last_level_cache_bytes=context.last_level_cache_bytes)
-    return Bench(
-        setup=setup,
-        device=device,
-        accelerator=accelerator,
-        backend=backend,
-        context=context,
-        profile=_resolve(host, device, setup.profile),
-        server=server,
-        problems={PROBE_NAME: ProbeProblem(), **host.problems.items},
-        environment=_environment(backend, context.versions()),
-    )
+    try:
+        context = accelerator.open(device)
+        if device.last_level_cache_bytes is None:
+            device = evolve(device, last_level_cache_bytes=context.last_level_cache_bytes)
+        return Bench(
+            setup=setup,
+            device=device,
+            accelerator=accelerator,
+            backend=backend,
+            context=context,
+            profile=_resolve(host, device, setup.profile),
+            server=server,
+            problems={PROBE_NAME: ProbeProblem(), **host.problems.items},
+            environment=_environment(backend, context.versions()),
+        )
+    except BaseException:
+        server.stop(grace_s=0.0)
+        raise
 
 
 def _resolve(host: PluginHost, device: Device, name: str | None) -> HardwareProfile | None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from statistics import median
+from statistics import fmean, median
 
 from attrs import define, evolve, frozen
 
 from atrex_core import roofline
 from atrex_core.interfaces import DeviceSamples, Problem
 from atrex_core.model import Bound, GateResult, Outcome, Share, Timing, Workload
-from atrex_core.processes import linux
+from atrex_core.printable import one_line
 from atrex_core.processes.messages import Collect, Done, Run, Sample
 from atrex_core.processes.workers import Answer, Worker
 from atrex_core.referee.arena import Arena
@@ -26,8 +26,10 @@ from atrex_core.referee.bench import Bench, Case, first_wrong, judge_outputs
 _ROUNDS = 7
 _ROUND_S = 0.02
 _MOST_CALLS = 512
-_DISPUTE_RATIO = 0.8
-_DISPUTE_SLACK_US = 5.0
+_PILOT_CALLS = 4
+_DISPUTE_RATIO = 0.6
+"""What a sampler's warm-up and its own bookkeeping may take of the request, at most 40 %."""
+_DISPUTE_SLACK_US = 10.0
 
 
 @frozen(kw_only=True)
@@ -41,13 +43,13 @@ class Measurement:
     flags: tuple[str, ...]
 
 
-@frozen
-class _Timed:
-    """One run of several calls."""
+@frozen(kw_only=True)
+class _Claim:
+    """What the worker says of its own speed, and how long it took to say it."""
 
+    samples: DeviceSamples
+    calls: int
     wall_s: float
-    own_s: float
-    """Without the time spent waiting for a processor."""
 
 
 class _Unanswered(Exception):
@@ -78,24 +80,28 @@ class Stopwatch:
             cases.append((case.regime, case.seed))
         self.bench.context.synchronize()
         try:
-            claimed, made = self._sample()
-            if failure := self._verify(cases, made):
+            claim = self._sample()
+            if failure := self._verify(cases, claim.calls):
                 return failure
-            slopes, quickest_us = self._call_slopes(claimed)
+            slopes = self._call_slopes()
         except _Unanswered as stop:
             return stop.answer
-        timing, flags = self._settle(claimed, slopes, quickest_us)
+        timing, flags = self._settle(claim, slopes)
         return self._against_roof(timing, flags, first)
 
     # -- what the worker claims ----------------------------------------------------------------
 
-    def _sample(self) -> tuple[DeviceSamples, int]:
+    def _sample(self) -> _Claim:
         budget_s = self.bench.setup.perf_budget_s
+        started = time.perf_counter()
         answer = self._ask(Sample, budget_s=budget_s, timeout_s=self._timeout_s + budget_s)
+        wall_s = time.perf_counter() - started
         samples = answer.samples or DeviceSamples(method="none", reason="the worker gave none")
         if any(not 0 < value < 1e12 for value in samples.samples_us):
             samples = DeviceSamples(method=samples.method, reason="the samples make no sense")
-        return samples, answer.calls
+        reason = one_line(samples.reason) if samples.reason else None
+        samples = evolve(samples, method=one_line(samples.method, 100), reason=reason)
+        return _Claim(samples=samples, calls=answer.calls, wall_s=wall_s)
 
     def _verify(self, cases: list[tuple[str, int]], made: int) -> GateResult | None:
         """Compare the outputs of one timed call, drawn now, with what they should be."""
@@ -126,57 +132,49 @@ class Stopwatch:
 
     # -- what the referee sees -----------------------------------------------------------------
 
-    def _call_slopes(self, claimed: DeviceSamples) -> tuple[tuple[float, ...], float | None]:
-        """Return wall microseconds per call: one slope a round, and that of the quickest runs.
-
-        A claim is held against the quickest runs, less the time that the worker stood in the
-        kernel's queue for a processor: other load on the machine is not the candidate's.
-        """
-        once_s = self._timed_run(1).wall_s
-        guess_s = median(claimed.samples_us) / 1e6 if claimed.samples_us else once_s
-        calls = int(min(_MOST_CALLS, max(2, _ROUND_S / max(min(guess_s, once_s), 1e-6))))
+    def _call_slopes(self) -> tuple[float, ...]:
+        """Return wall microseconds per call, one slope for each round."""
+        once_s = self._wall_s(_PILOT_CALLS) / _PILOT_CALLS
+        calls = int(min(_MOST_CALLS, max(2, _ROUND_S / max(once_s, 1e-6))))
         rounds = _ROUNDS if once_s < 1 else 1
-        singles, doubles = [], []
+        slopes = []
         for _ in range(rounds):
-            singles.append(self._timed_run(calls))
-            doubles.append(self._timed_run(2 * calls))
-        slopes = [
-            (d.wall_s - s.wall_s) / calls * 1e6 for s, d in zip(singles, doubles, strict=True)
-        ]
-        quickest = (min(d.own_s for d in doubles) - min(s.own_s for s in singles)) / calls * 1e6
-        return tuple(s for s in slopes if s > 0), quickest if quickest > 0 else None
+            single_s = self._wall_s(calls)
+            slopes.append((self._wall_s(2 * calls) - single_s) / calls * 1e6)
+        return tuple(slope for slope in slopes if slope > 0)
 
-    def _timed_run(self, calls: int) -> _Timed:
-        delayed, started = linux.run_delay_s(self.worker.pid), time.perf_counter()
+    def _wall_s(self, calls: int) -> float:
+        started = time.perf_counter()
         self._ask(Run, calls=calls, timeout_s=self._timeout_s)
-        wall_s = time.perf_counter() - started
-        return _Timed(wall_s, wall_s - (linux.run_delay_s(self.worker.pid) - delayed))
+        return time.perf_counter() - started
 
-    def _settle(
-        self, claimed: DeviceSamples, slopes: tuple[float, ...], quickest_us: float | None
-    ) -> tuple[Timing, list[str]]:
-        """Put the two clocks side by side; where they contradict, believe our own."""
+    def _settle(self, claim: _Claim, slopes: tuple[float, ...]) -> tuple[Timing, list[str]]:
+        """Put the two clocks side by side; where they contradict, believe our own.
+
+        Where a call returns only when its work is done, the samples must add up to about the
+        time that the whole request took here. Other load on the machine lengthens both.
+        """
         call_us = median(slopes) if slopes else None
+        samples_us = claim.samples.samples_us
         timing = Timing(
-            device_us=Timing.median_us(claimed.samples_us),
+            device_us=Timing.median_us(samples_us),
             call_us=call_us,
-            method=claimed.method,
-            samples_us=claimed.samples_us,
+            method=claim.samples.method,
+            samples_us=samples_us,
             call_samples_us=slopes,
-            reason=claimed.reason,
+            reason=claim.samples.reason,
         )
-        if (
-            self.bench.accelerator.is_synchronous
-            and timing.device_us is not None
-            and quickest_us is not None
-            and timing.device_us < _DISPUTE_RATIO * quickest_us - _DISPUTE_SLACK_US
-        ):
-            reason = (
-                f"the process claimed {timing.device_us:.2f} us a call, "
-                f"the referee's clock says {quickest_us:.2f} us: the latter counts"
-            )
-            return evolve(timing, device_us=quickest_us, reason=reason), ["clock_disputed"]
-        return timing, []
+        if not (self.bench.accelerator.is_synchronous and samples_us and claim.calls):
+            return timing, []
+        claimed_us, seen_us = fmean(samples_us), claim.wall_s / claim.calls * 1e6
+        if claimed_us >= _DISPUTE_RATIO * seen_us - _DISPUTE_SLACK_US:
+            return timing, []
+        reason = (
+            f"the process claimed {claimed_us:.2f} us a call, "
+            f"the referee's clock says {seen_us:.2f} us over {claim.calls} calls: the latter counts"
+        )
+        believed_us = max(seen_us, call_us or 0.0)
+        return evolve(timing, device_us=believed_us, reason=reason), ["clock_disputed"]
 
     def _against_roof(self, timing: Timing, flags: list[str], first: Case) -> Measurement:
         profile = self.bench.profile

@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 from atrex_core.interfaces import KernelReport, Problem, Stage
 from atrex_core.journal import NOT_ASKED
 from atrex_core.model import Gate, GateResult, Outcome, Workload
+from atrex_core.printable import one_line, plain
 from atrex_core.processes.messages import (
     Broken,
     Build,
@@ -33,9 +34,15 @@ from atrex_core.referee.bench import (
 from atrex_core.referee.docket import Docket
 from atrex_core.referee.stopwatch import Measurement, Stopwatch
 
+_A_DAY_S = 86400.0
+
 
 class _Ended(Exception):
     """A gate has failed, or nothing more can be said: the later gates do not run."""
+
+
+class _Again(Exception):
+    """What happened may not be the candidate's doing: only a second time will tell."""
 
 
 @define(eq=False)
@@ -61,6 +68,16 @@ class Trial:
 
     def run(self) -> None:
         """Go through the gates; afterwards `gates` holds every word spoken."""
+        try:
+            self._go_through()
+        except _Again:
+            self.docket.forgive()
+            self.gates.clear()
+            self.flags.clear()
+            self.seeds.clear()
+            self._go_through()
+
+    def _go_through(self) -> None:
         if self.bench.device.virtual:
             self.flags.add("virtual")
         try:
@@ -120,6 +137,8 @@ class Trial:
 
     def _close(self) -> None:
         worker, arena = self._worker, self._arena
+        if worker is not None and worker.alive and worker.strays():
+            worker.stop()
         if worker is not None and worker.alive and arena is not None:
             answer = worker.ask(CloseWorkload, timeout_s=self._timeout_s)
             if isinstance(answer, Done):
@@ -128,6 +147,7 @@ class Trial:
                 worker.stop()
         if arena is not None:
             arena.close()
+        self._worker = self._arena = None
 
     # -- the gates -----------------------------------------------------------------------------
 
@@ -138,7 +158,8 @@ class Trial:
             self._charge(answer, Gate.COMPILE)
         reports = answer.reports if isinstance(answer, Done) else ()
         details: dict[str, Any] = {"kernels": [_report(r) for r in reports], "targets": {}}
-        seconds = [r.compile_seconds for r in reports if r.compile_seconds is not None]
+        claimed = [r.compile_seconds for r in reports if r.compile_seconds is not None]
+        seconds = [s for s in claimed if 0 <= s < _A_DAY_S]
         self.compile_seconds = sum(seconds) if seconds else None
         failed: list[str] = []
         if isinstance(answer, Done):
@@ -201,10 +222,7 @@ class Trial:
                 error = comparison.details.get("relative_l2")
                 if isinstance(error, float):
                     worst[name] = max(worst.get(name, 0.0), error)
-        if strays := self._live.strays():
-            reason = f"forward left {len(strays)} process(es) running: {', '.join(strays[:3])}"
-            self._live.stop()
-            self._end(Gate.CORRECTNESS, GateResult(outcome=Outcome.FAILED, reason=reason))
+        self._refuse_strays(Gate.CORRECTNESS)
         details = {"cases": len(regimes), "regimes": list(regimes), "relative_l2": worst}
         self._speak(Gate.CORRECTNESS, GateResult(outcome=Outcome.PASSED, details=details))
 
@@ -223,6 +241,7 @@ class Trial:
             self._end(Gate.PERFORMANCE, found)
         if not isinstance(found, Measurement):
             self._charge(found, Gate.PERFORMANCE)
+        self._refuse_strays(Gate.PERFORMANCE)
         self.measurement = found
         self.flags |= set(found.flags)
         self._speak(Gate.PERFORMANCE, verdicts.performance(found))
@@ -244,6 +263,8 @@ class Trial:
             )
         case = self._draw(self.problem.regimes(self.workload)[0])
         answer = self._call(case, knock_out=True)
+        if self._live.alive:
+            self._refuse_strays(Gate.AUTHENTICITY)
         if isinstance(answer, Broken):
             self._charge(answer, Gate.AUTHENTICITY)
         if isinstance(answer, Done):
@@ -283,8 +304,17 @@ class Trial:
             self._launched = tuple(sorted({launch.kernel for launch in answer.launches}))
         return answer
 
+    def _refuse_strays(self, gate: Gate) -> None:
+        """Let no process outlive the call that started it: it could work, or spy, later on."""
+        if strays := self._live.strays():
+            reason = f"forward left {len(strays)} process(es) behind: {', '.join(strays[:3])}"
+            self._live.stop()
+            self._end(gate, GateResult(outcome=Outcome.FAILED, reason=reason))
+
     def _charge(self, answer: Answer, gate: Gate, *, case: str = "") -> NoReturn:
         """Turn an answer that is no `Done` into a failed or errored gate, and end the trial."""
+        if self.docket.may_forgive(answer):
+            raise _Again
         self._end(gate, verdicts.from_answer(answer, case=case))
 
     def _end(self, gate: Gate, result: GateResult) -> NoReturn:
@@ -296,6 +326,8 @@ class Trial:
         raise _Ended
 
     def _speak(self, gate: Gate, result: GateResult) -> None:
+        reason = one_line(result.reason) if result.reason else None
+        result = evolve(result, reason=reason, details=plain(dict(result.details)))
         self.gates[gate] = result
         self.announce(gate, result)
 

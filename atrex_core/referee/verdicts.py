@@ -22,10 +22,11 @@ def from_answer(answer: Answer, *, case: str = "") -> GateResult:
                 reason=f"the worker {reason} before the candidate was loaded",
                 details={"output": output},
             )
-        case Died(stage=stage, reason=reason, output=output):
+        case Died(stage=stage, reason=reason, where=where, output=output):
+            place = f" ({where})" if where else ""
             return GateResult(
                 outcome=Outcome.FAILED,
-                reason=f"{prefix}the process {reason} during {stage}",
+                reason=f"{prefix}the process {reason} during {stage}{place}",
                 details={"output": output},
             )
         case Broken(reason=reason):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from atrex_core.model import Evaluation, Gate, Outcome, Verdict
+from atrex_core.printable import one_line
 from atrex_core.scoring import Summary
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 60
 """With more evaluations than this, only what did not pass is listed one by one."""
+
+_MOST_LINE = 2000
 
 _MARKS = {
     Outcome.PASSED: "[green]pass[/]",
@@ -49,7 +52,7 @@ def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = Fals
     for e in evaluations:
         timing, bound, share = e.timing, e.bound, e.share_of_roofline
         cells = [e.id[:10]] if with_id else []
-        cells += [escape(e.submission)] if several else []
+        cells += [escape(one_line(e.submission))] if several else []
         cells += [escape(e.problem), escape(e.workload)]
         cells += [_mark(e, gate) for gate in _HEADINGS]
         cells += [
@@ -104,9 +107,9 @@ def reasons(evaluations: Sequence[Evaluation]) -> Iterator[str]:
             skipped.setdefault((gate, reason), set()).update(f"{who}:{w}" for w in workloads)
             continue
         where = workloads[0] if len(workloads) == 1 else f"all {len(workloads)}: {workloads[0]}.."
-        yield f"{label}: {who} [{where}] {gate}: {reason}"
+        yield one_line(f"{label}: {who} [{where}] {gate}: {reason}", _MOST_LINE)
     for (gate, reason), concerned in skipped.items():
-        yield f"skipped: {gate} ({len(concerned)} evaluations): {reason}"
+        yield one_line(f"skipped: {gate} ({len(concerned)} evaluations): {reason}", _MOST_LINE)
 
 
 def headline(summary: Summary, evaluations: Sequence[Evaluation]) -> Iterator[str]:

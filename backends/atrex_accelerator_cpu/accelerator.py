@@ -19,7 +19,7 @@ _THREAD_COUNTS = (
 )
 _TUNABLES = "GLIBC_TUNABLES"
 _NEVER_BYTES = 2**46
-_SPINS = 10_000
+_SPINS = 1_000
 _VIRTUAL_ID = re.compile(r"virtual:(?P<arch>[A-Za-z0-9_]+)")
 
 
@@ -58,9 +58,11 @@ class CpuAccelerator(Accelerator):
 
         glibc maps each large block afresh and gives it back when it is freed, so every call that
         allocates its output would be timed with the page faults: of an RMSNorm that writes 32 MiB
-        they were 86 % (17.5 ms of CPU time, 2.5 ms without). GNU OpenMP's threads spin for
-        milliseconds at a barrier, which is right on idle cores; on shared ones a loop of 20 us took
-        16 ms. Spins of some 100 us cost nothing on the former, and at most 1 ms on the latter.
+        they were 86 % (17.5 ms of CPU time, 2.5 ms without).
+
+        GNU OpenMP's threads spin for milliseconds at a barrier. When a busy machine puts two of
+        them on one core, each spins while the other could run, and a loop of 7 us took 16 ms. With
+        spins of some 25 us it takes 60 us there, and as long as before on idle cores.
         """
         threads = str(device.compute_units or host.usable_cpus())
         keep = {"mmap_max": 0, "trim_threshold": _NEVER_BYTES, "hugetlb": 1}

@@ -64,16 +64,15 @@ class SharedBuffer(Buffer):
         return flat.view(tuple(shape))
 
     def close(self) -> None:
-        """Release the memory. While views live, the last of them releases it instead."""
-        memory, self._memory = self._memory, None
+        """Release the memory. While views live, the last of them releases it instead.
+
+        The mapping is dropped, never closed: torch keeps a reference to it but no lock on it, and
+        would go on to read an address that is gone.
+        """
+        self._memory = None
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
-        if memory is not None:
-            try:
-                memory.close()
-            except BufferError:  # a view holds the mapping, and will drop it when it goes
-                return
 
 
 def allocate(nbytes: int) -> SharedBuffer:

@@ -10,14 +10,16 @@ import importlib
 import os
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
 from triton.compiler import compiler as triton_compiler
+from triton.errors import TritonError
 from triton.runtime.jit import JITFunction
 
 from atrex_backend_triton.diagnosis import blame, describe
@@ -49,9 +51,12 @@ class Compiled:
 class Compilation:
     """Everything that was compiled in this worker."""
 
-    target: Target
+    arch: str
+    """The worker's own device, also when it is one that `targets` does not list."""
     enter: Callable[[Stage], AbstractContextManager[None]]
-    log_folder: Path
+    scratch: Path
+    lock: Any = field(factory=threading.RLock)
+    """Held while compiling: a virtual device changes the language while it executes."""
     _kernels: dict[str, Compiled] = field(factory=dict, init=False)
     _requested: dict[int, dict[str, Any]] = field(factory=dict, init=False)
     _resources: dict[str, Resources] = field(factory=dict, init=False)
@@ -70,7 +75,12 @@ class Compilation:
         ) -> Any:
             names = set(function.arg_names)
             requested[id(function)] = {k: v for k, v in kwargs.items() if k not in names}
-            return _pack_args(function, backend, kwargs, *rest, **named)
+            try:
+                return _pack_args(function, backend, kwargs, *rest, **named)
+            except Exception as error:
+                # The target refused an option, before there was anything to compile.
+                blame(error, function, "")
+                raise
 
         _jit_function._pack_args = remember_options
 
@@ -79,7 +89,7 @@ class Compilation:
         return tuple(
             self._resources_of(compiled.kernel).report(
                 compiled.kernel.metadata.name,
-                self.target.name,
+                self.arch,
                 seconds=compiled.seconds,
                 cached=compiled.cached,
             )
@@ -94,14 +104,16 @@ class Compilation:
                 return resources.registers or 0, resources.spills or 0
         return 0, 0
 
-    def compile_for(self, name: str) -> Sequence[KernelReport]:
-        """Compile every specialisation seen so far for the target called `name`.
+    def compile_for(self, name: str, digests: Sequence[str]) -> Sequence[KernelReport]:
+        """Compile the specialisations whose binaries have `digests` for the target `name`.
 
         Raises:
             TargetFailure: a kernel does not compile, or exceeds a limit of the target.
         """
         target = find_target(name)
-        return tuple(self._for_target(digest, target) for digest in tuple(self._kernels))
+        return tuple(
+            self._for_target(digest, target) for digest in digests if digest in self._kernels
+        )
 
     def _for_target(self, digest: str, target: Target) -> KernelReport:
         known = self._recompiled.get((digest, target.name))
@@ -137,7 +149,7 @@ class Compilation:
                 raise
             raise TargetFailure(target.name, f'kernel "{name}": {refusal}') from error
         seconds = time.perf_counter() - started
-        resources = inspect_kernel(kernel)
+        resources = inspect_kernel(kernel, self.scratch)
         if reason := _excess(kernel.metadata, resources, target):
             raise TargetFailure(target.name, f'kernel "{name}": {reason}')
         return resources.report(
@@ -162,17 +174,20 @@ class Compilation:
         return kernel
 
     def _traced(self, src: Any, target: Any, options: Any, **named: Any) -> Any:
-        with self.enter(Stage.COMPILE), _captured_stderr(self.log_folder) as output:
+        def attempt() -> Any:
+            return _compile(src, target=target, options=options, **named)
+
+        with self.lock, self.enter(Stage.COMPILE):
             try:
-                return _compile(src, target=target, options=options, **named)
+                return attempt()
             except Exception as error:
-                # The passes explain themselves on stderr and raise something without a word.
-                blame(error, getattr(src, "fn", None), output())
+                remarks = "" if isinstance(error, TritonError) else _remarks(attempt, self.scratch)
+                blame(error, getattr(src, "fn", None), remarks)
                 raise
 
     def _resources_of(self, kernel: Any) -> Resources:
         if kernel.hash not in self._resources:
-            self._resources[kernel.hash] = inspect_kernel(kernel)
+            self._resources[kernel.hash] = inspect_kernel(kernel, self.scratch)
         return self._resources[kernel.hash]
 
 
@@ -201,19 +216,21 @@ def _was_cached(kernel: Any, started_ns: int) -> bool:
     return Path(metadata).stat().st_mtime_ns < started_ns
 
 
-@contextmanager
-def _captured_stderr(folder: Path) -> Iterator[Callable[[], str]]:
-    """Divert this process's stderr into a file, which survives if the compiler aborts it."""
+def _remarks(attempt: Callable[[], Any], scratch: Path) -> str:
+    """Let the compiler fail once more, and return what it prints.
+
+    Its passes explain themselves on stderr and raise something without a word. The first time,
+    stderr is left alone: should the compiler abort the process, its last words must get out.
+    """
     sys.stderr.flush()
     saved = os.dup(2)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="compiler-", suffix=".log") as log:
+    with tempfile.TemporaryFile(dir=scratch) as log:
         os.dup2(log.fileno(), 2)
-
-        def output() -> str:
-            return Path(log.name).read_text(errors="replace")
-
         try:
-            yield output
+            with suppress(Exception):
+                attempt()
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+        log.seek(0)
+        return log.read().decode(errors="replace")

@@ -5,6 +5,7 @@ Imports triton when imported.
 
 from __future__ import annotations
 
+import linecache
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from triton.runtime.errors import AutotunerError, OutOfResources, PTXASError
 _LINES = 20
 _MARK = "__atrex_blame__"
 _EXCERPT = re.compile(r"at \d+:\d+:\n(?P<excerpt>.*\n *\^)(?:\n|$)", re.DOTALL)
-_REMARK = re.compile(r"^.*\b(?:error|warning): .*$", re.MULTILINE)
+_REMARK = re.compile(
+    r"^(?:(?P<file>\S+\.py):(?P<line>\d+):\d+: )?.*\b(?:error|LLVM ERROR): .*$", re.MULTILINE
+)
 _NOT_THE_COMPILERS = (OSError, MemoryError)
 """What the machine did while compiling: nobody's source is to blame."""
 
@@ -76,8 +79,16 @@ def _file_line(function: Any, line: int) -> int:
 
 
 def _pass_message(error: BaseException, blamed: _Blame) -> str:
-    remarks = _REMARK.findall(blamed.output)
-    return "\n".join([f"{type(error).__name__}: {error}", *remarks])
+    """Put the first thing that the pass printed before the bare fact that it failed."""
+    said = f"{type(error).__name__}: {error}"
+    lines = []
+    for remark in _REMARK.finditer(blamed.output):
+        text = remark[0]
+        if remark["file"]:
+            text = f"{Path(remark['file']).name}{text.removeprefix(remark['file'])}"
+            text += "\n" + linecache.getline(remark["file"], int(remark["line"])).rstrip()
+        lines.append(text)
+    return "\n".join([*lines[:1], said, *lines[1:]])
 
 
 def _trimmed(message: str) -> str:

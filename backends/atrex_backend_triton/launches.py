@@ -1,7 +1,7 @@
 """Watches what triton launches, and can suppress it.
 
 The same wrapper serves a real driver and a virtual one: it stands around the driver's launcher,
-through which every way of launching leads.
+through which every way of launching leads. Imports triton when imported.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from triton.runtime.autotuner import Autotuner
+
 from atrex_core import Launch
 
+_autotuner: Any = Autotuner
+_bench = _autotuner._bench
 _KEPT = 1_000_000
 """Launches remembered between two clearings; a timing loop may make very many."""
 
@@ -24,11 +28,17 @@ class LaunchLog:
     def __init__(self, candidate: Path) -> None:
         self._candidate = candidate.resolve()
         self._launches: deque[Launch] = deque(maxlen=_KEPT)
+        self._launched: dict[str, None] = {}
         self._suppressed = 0
+        self._trials = 0
 
     def seen(self) -> Sequence[Launch]:
         """Return the launches since the last `clear`."""
         return tuple(self._launches)
+
+    def binaries(self) -> Sequence[str]:
+        """Return the digest of every binary launched so far, `clear` or not."""
+        return tuple(self._launched)
 
     def clear(self) -> None:
         """Forget the launches."""
@@ -48,6 +58,16 @@ class LaunchLog:
         launcher_cls = driver.launcher_cls
         log = self
 
+        def bench(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            # A search tries what the kernel will not be launched with: trials are no evidence.
+            log._trials += 1
+            try:
+                return _bench(tuner, *args, **kwargs)
+            finally:
+                log._trials -= 1
+
+        _autotuner._bench = bench
+
         class WatchedLauncher:
             def __init__(self, source: Any, metadata: Any) -> None:
                 self._inner = launcher_cls(source, metadata)
@@ -56,7 +76,9 @@ class LaunchLog:
             def __call__(self, *args: Any) -> Any:
                 if log._suppressed:
                     return None
-                log._launches.append(self._launch)
+                if not log._trials:
+                    log._launches.append(self._launch)
+                    log._launched[self._launch.binary or ""] = None
                 return self._inner(*args)
 
             def __getattr__(self, name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
@@ -49,11 +50,11 @@ class Resources:
         )
 
 
-def inspect_kernel(kernel: Any) -> Resources:
+def inspect_kernel(kernel: Any, scratch: Path) -> Resources:
     """Read the resources of a kernel that `triton.compile` returned."""
     assembly = "ptx" if "ptx" in kernel.asm else "amdgcn"
     text = kernel.asm.get(assembly, "")
-    registers, spills = _nvidia(kernel.kernel) if assembly == "ptx" else _amd(text)
+    registers, spills = _nvidia(kernel.kernel, scratch) if assembly == "ptx" else _amd(text)
     return Resources(
         registers=registers,
         spills=spills,
@@ -63,8 +64,8 @@ def inspect_kernel(kernel: Any) -> Resources:
     )
 
 
-def _nvidia(cubin: bytes) -> tuple[int | None, int | None]:
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+def _nvidia(cubin: bytes, scratch: Path) -> tuple[int | None, int | None]:
+    with tempfile.NamedTemporaryFile(dir=scratch, suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]

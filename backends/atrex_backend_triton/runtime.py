@@ -6,6 +6,7 @@ Imports triton when imported.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -48,12 +49,12 @@ class TritonRuntime(BackendRuntime):
         return self._compilation.reports()
 
     def compile_for(self, target: str) -> Sequence[KernelReport]:
-        """Compile every specialisation seen so far for `target`.
+        """Compile every specialisation launched so far for `target`.
 
         Raises:
             TargetFailure: the compiler refused, or a limit of the target is exceeded.
         """
-        return self._compilation.compile_for(target)
+        return self._compilation.compile_for(target, self._log.binaries())
 
 
 def start(request: RuntimeRequest) -> TritonRuntime:
@@ -63,12 +64,11 @@ def start(request: RuntimeRequest) -> TritonRuntime:
     os.environ["TRITON_CACHE_DIR"] = str(cache)
     # Said aloud because the default is about to change, and with it what a kernel computes.
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-    target = find_target(request.device.arch)
-    compilation = Compilation(target, request.enter, request.scratch)
+    compilation = Compilation(request.device.arch, request.enter, request.scratch)
     compilation.install()
     log = LaunchLog(request.candidate)
     if request.device.virtual:
-        _install_virtual(target, compilation, log)
+        _install_virtual(find_target(request.device.arch), compilation, log)
     else:
         log.watch(driver.active)
     return TritonRuntime(log, compilation)
@@ -77,8 +77,8 @@ def start(request: RuntimeRequest) -> TritonRuntime:
 def install_virtual(target_name: str) -> None:
     """Make plain scripts run on a virtual device."""
     target = find_target(target_name)
-    folder = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108  # only holds compiler remarks
-    compilation = Compilation(target, _no_stage, folder)
+    folder = Path(tempfile.gettempdir())
+    compilation = Compilation(target.name, _no_stage, folder)
     compilation.install()
     _install_virtual(target, compilation, LaunchLog(folder))
 
@@ -86,7 +86,7 @@ def install_virtual(target_name: str) -> None:
 def _install_virtual(target: Target, compilation: Compilation, log: LaunchLog) -> None:
     from atrex_backend_triton.virtual.driver import VirtualDriver
 
-    virtual: Any = VirtualDriver(target, compilation.registers)
+    virtual: Any = VirtualDriver(target, compilation.registers, compilation.lock)
     virtual.benchmark.loading = log.suppressing
     log.watch(virtual)
     driver.set_active(virtual)

@@ -22,7 +22,8 @@ def exponential(x):
     x = n ln 2 + r, so e**x = 2**n * e**r with a Taylor polynomial for |r| <= ln 2 / 2.
     """
     # Written so that a NaN passes the comparison and reaches the polynomial.
-    x = np.float32(-87.33654) if x < np.float32(-87.33654) else x
+    if x < np.float32(-87.33654):
+        x = np.float32(-87.33654)
     n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
     r = x - n * np.float32(0.693359375)
     r = r - n * np.float32(-2.12194440e-4)

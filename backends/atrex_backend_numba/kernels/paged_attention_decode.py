@@ -20,19 +20,22 @@ LOWEST = np.float32(-np.inf)
 
 
 @numba.njit(**OPTIONS)
-def widen(h, is_fp16):
-    """Turn the bits of a float16 or a bfloat16 into a float32.
+def widen_bf16(h):
+    """Turn the bits of a bfloat16 into a float32."""
+    return np.uint32(np.uint32(h) << np.uint32(16)).view(np.float32)
 
-    Both are a sign, an exponent and a fraction; a float16 has three more bits of fraction, and an
-    exponent whose bias is smaller by 112. A product corrects that for subnormals too.
+
+@numba.njit(**OPTIONS)
+def widen_fp16(h):
+    """Turn the bits of a float16 into a float32, subnormals, infinities and NaN included.
+
+    The exponents' biases differ by 112: a product corrects that for subnormals too.
     """
-    shift = np.uint32(13) if is_fp16 else np.uint32(16)
-    factor = np.float32(2.0**112) if is_fp16 else np.float32(1.0)
-    special = np.uint32(0x0F800000) if is_fp16 else np.uint32(0x7F800000)
     word = np.uint32(h)
-    magnitude = np.uint32((word & np.uint32(0x7FFF)) << shift)
-    scaled = np.float32(magnitude.view(np.float32) * factor).view(np.uint32)
-    bits = magnitude | np.uint32(0x7F800000) if magnitude >= special else scaled
+    magnitude = np.uint32((word & np.uint32(0x7FFF)) << np.uint32(13))
+    scaled = np.float32(magnitude.view(np.float32) * np.float32(2.0**112)).view(np.uint32)
+    is_special = magnitude >= np.uint32(0x0F800000)
+    bits = magnitude | np.uint32(0x7F800000) if is_special else scaled
     return np.uint32(bits | ((word & np.uint32(0x8000)) << np.uint32(16))).view(np.float32)
 
 
@@ -72,7 +75,8 @@ def exponential(x):
     x = n ln 2 + r, so e**x = 2**n * e**r with a Taylor polynomial for |r| <= ln 2 / 2.
     """
     # Written so that a NaN passes the comparison and reaches the polynomial.
-    x = np.float32(-87.33654) if x < np.float32(-87.33654) else x
+    if x < np.float32(-87.33654):
+        x = np.float32(-87.33654)
     n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
     r = x - n * np.float32(0.693359375)
     r = r - n * np.float32(-2.12194440e-4)
@@ -102,9 +106,14 @@ def attend(queries, keys, values, table, h, length, page, is_fp16, sums, totals)
     for p in range((length + page - 1) // page):
         block, live = table[p], min(length - p * page, page)
         for c in range(runs):
-            for j in range(width):
-                k[c, j] = widen(keys[block, h, c, j], is_fp16)
-                v[c, j] = widen(values[block, h, c, j], is_fp16)
+            if is_fp16:
+                for j in range(width):
+                    k[c, j] = widen_fp16(keys[block, h, c, j])
+                    v[c, j] = widen_fp16(values[block, h, c, j])
+            else:
+                for j in range(width):
+                    k[c, j] = widen_bf16(keys[block, h, c, j])
+                    v[c, j] = widen_bf16(values[block, h, c, j])
             for lane in range(LANES):  # what lies behind the end may be anything
                 for t in range(live, page):
                     v[c, lane * page + t] = np.float32(0.0)
@@ -151,12 +160,11 @@ def paged_attention_kernel(query, keys, values, tables, lengths, out, page, scal
         totals[:] = np.float32(0.0)
         length = np.int64(lengths[s])
         for g in range(heads):
-            for c in range(runs):
-                for j in range(LANES):
-                    word = query[s, h * heads + g, c * LANES + j]
-                    queries[g, c, j] = widen(word, is_fp16) * np.float32(scale)
-                for j in range(LANES, width):
-                    queries[g, c, j] = queries[g, c, j - LANES]
+            for d in range(size):
+                word = query[s, h * heads + g, d]
+                value = widen_fp16(word) if is_fp16 else widen_bf16(word)
+                for t in range(page):
+                    queries[g, d // LANES, t * LANES + d % LANES] = value * np.float32(scale)
         attend(queries, keys, values, tables[s], h, length, page, is_fp16, sums, totals)
         for g in range(heads):
             for d in range(size):

@@ -4,6 +4,9 @@ Repaired: bfloat16 (the interpreter computes on its bits), rounding into fp8, Na
 tf32 operands of `dot`, bfloat16 atomics. Added: the vendors' math libraries.
 """
 
+# Triton's own signatures differ between its versions.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 import ctypes
@@ -63,6 +66,20 @@ class Builder(interpreter.InterpreterBuilder):
     def __init__(self) -> None:
         super().__init__()
         self.extents = Extents(())
+
+    def __getattr__(self, name: str) -> Any:
+        """Name an operation that this version of the interpreter lacks.
+
+        Raises:
+            Unavailable: for every operation.
+        """
+        if name.startswith("create_"):
+            raise Unavailable(
+                f'the operation "{name.removeprefix("create_")}" cannot be executed on a virtual '
+                "device with this version of triton",
+                hint="run this kernel on the hardware itself",
+            )
+        raise AttributeError(name)
 
     # Everything elementwise goes through these.
     binary_op = _repaired("binary_op")

@@ -1,9 +1,13 @@
 """The driver that triton asks about the device, answering for one that is absent."""
 
+# Triton declares that `is_active` returns None.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,10 +27,12 @@ Resources = Callable[[bytes], tuple[int, int]]
 class VirtualDriver(DriverBase):
     """Stands where a vendor's driver would: see the package for what is and is not emulated."""
 
-    def __init__(self, target: Target, resources: Resources) -> None:
+    def __init__(
+        self, target: Target, resources: Resources, lock: AbstractContextManager[Any]
+    ) -> None:
         super().__init__()
         self.target = target
-        self.launcher_cls: Any = _launcher(Machine(target))
+        self.launcher_cls: Any = _launcher(Machine(target, lock))
         self.utils = _Utils(target, resources)
         self.benchmark = Benchmark()
 

@@ -6,7 +6,6 @@ are as they were, so that the next kernel compiles.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
@@ -20,8 +19,10 @@ from triton.runtime.jit import JITFunction
 
 from atrex_backend_triton.virtual import reduction
 from atrex_backend_triton.virtual.builder import Builder
+from atrex_core import Unavailable
 
 _ABSENT = object()
+_jit_function: Any = JITFunction
 
 
 class Language:
@@ -29,7 +30,6 @@ class Language:
 
     def __init__(self, builder: Builder, device_library: ModuleType) -> None:
         self.semantic: Any = TritonSemantic(builder)
-        self.lock = threading.RLock()
         self._device_library = device_library
         self._changes = self._collect_changes()
         self._by_original = {
@@ -45,8 +45,8 @@ class Language:
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             return call_function(function, args, kwargs)
 
-        compiling_call = JITFunction.__call__
-        JITFunction.__call__ = call
+        compiling_call = _jit_function.__call__
+        _jit_function.__call__ = call
         for owner, name, new, _ in self._changes:
             setattr(owner, name, new)
         try:
@@ -57,7 +57,7 @@ class Language:
                     delattr(owner, name)
                 else:
                     setattr(owner, name, original)
-            JITFunction.__call__ = compiling_call
+            _jit_function.__call__ = compiling_call
 
     def executable(self, value: Any) -> Any:
         """Return what a kernel's global `value`, as imported by name, stands for here."""
@@ -119,11 +119,13 @@ class Language:
             vendor = vars(self._device_library).get(name)
             if callable(stub) and vendor is not None:
                 yield libdevice, name, self._bound(vendor)
-        for owner in (tl, tl.core):
+        for owner in (tl, tl.core, tensor):
             yield owner, "reduce", reduction.reduce
             yield owner, "associative_scan", reduction.scan
-        yield tensor, "reduce", reduction.reduce
-        yield tensor, "associative_scan", reduction.scan
+        for owner in (tl, tl.core):
+            yield owner, "map_elementwise", _beyond_us("map_elementwise")
+            if not hasattr(interpreter.InterpreterBuilder, "create_dot_scaled"):
+                yield owner, "dot_scaled", _beyond_us("dot_scaled")
         yield tensor, "__index__", _index
         # A type is its own representation here; older versions do not know all of them.
         yield tl.dtype, "to_ir", _own_type
@@ -136,6 +138,16 @@ def _method(function: Any) -> Callable[..., Any]:
         return function(tensor, *args, **kwargs)
 
     return method
+
+
+def _beyond_us(name: str) -> Callable[..., Any]:
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise Unavailable(
+            f"{name} cannot be executed on a virtual device with this version of triton",
+            hint="run this kernel on the hardware itself",
+        )
+
+    return refuse
 
 
 def _own_type(dtype: Any, _builder: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any
@@ -18,6 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from atrex_backend_triton.targets import Target
 from atrex_backend_triton.virtual.body import Bodies
 from atrex_backend_triton.virtual.builder import Builder
+from atrex_backend_triton.virtual.formats import encode
 from atrex_backend_triton.virtual.language import Language
 from atrex_backend_triton.virtual.memory import Extents
 from atrex_core import Unavailable
@@ -36,6 +39,8 @@ class Machine:
     """One virtual device: it runs the programs of a launch one after another."""
 
     target: Target
+    lock: AbstractContextManager[Any]
+    """Held while the language executes: nothing can be compiled meanwhile."""
     _builder: Builder = field(factory=Builder, init=False)
     _bodies: Bodies = field(init=False)
 
@@ -56,7 +61,7 @@ class Machine:
                 hint="run this kernel on the hardware itself",
             )
         language = self._bodies.language
-        with language.lock:
+        with self.lock:
             run = _Run(self._bodies, metadata.name)
             self._builder.extents = Extents(args)
             self._builder.options = _options(metadata)
@@ -82,17 +87,21 @@ class Machine:
             return arg
         if isinstance(arg, TensorDescriptor):
             return self._descriptor(arg, kind)
-        dtype = tl.str_to_ty(kind, None)
+        dtype: Any = tl.str_to_ty(kind, None)
         if hasattr(arg, "data_ptr"):
             return _scalar(np.uint64(arg.data_ptr()), dtype)
+        if dtype.is_floating():
+            return _scalar(encode(np.asarray(arg, dtype=np.float64), dtype), dtype)
         return _scalar(np.asarray(arg).astype(interpreter._get_np_dtype(dtype)), dtype)
 
     def _descriptor(self, arg: Any, kind: str) -> Any:
         strides: list[Any] = [_scalar(np.int64(stride), tl.int64) for stride in arg.strides]
         strides[-1] = tl.constexpr(1)
-        element = tl.str_to_ty(kind, None).block_type.element_ty
+        described: Any = tl.str_to_ty(kind, None)
         descriptor = self._bodies.language.semantic.make_tensor_descriptor(
-            base=_scalar(np.uint64(arg.base.data_ptr()), tl.pointer_type(element)),
+            base=_scalar(
+                np.uint64(arg.base.data_ptr()), tl.pointer_type(described.block_type.element_ty)
+            ),
             shape=[_scalar(np.int32(extent), tl.int32) for extent in arg.shape],
             strides=strides,
             block_shape=[tl.constexpr(extent) for extent in arg.block_shape],
@@ -137,9 +146,11 @@ class _Run:
         """Execute every program of the grid."""
         body = self._function(function)
         x, y, z = grid
-        keyword_only = list(body.__kwdefaults__ or ()) or _keyword_only(body)
+        keyword_only = _keyword_only(body)
         positional = operands[: len(operands) - len(keyword_only)]
         named = dict(zip(keyword_only, operands[len(positional) :], strict=True))
+        if body.__code__.co_flags & inspect.CO_VARARGS:
+            positional = [*positional[:-1], *positional[-1]]
         builder.set_grid_dim(x, y, z)
         index = (0, 0, 0)
         try:

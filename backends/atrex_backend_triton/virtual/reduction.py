@@ -37,10 +37,11 @@ def reduce(inputs: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **_u
         arrays = [array.reshape(-1) for array in arrays]
     moved = [np.moveaxis(array, 0 if dimension is None else dimension, -1) for array in arrays]
     reduced = _known_reduction(moved, dtypes, combine_fn) or _fold(moved, dtypes, combine_fn)
-    if keep and dimension is None:
-        reduced = [array.reshape((1,) * rank) for array in reduced]
-    elif keep:
-        reduced = [np.expand_dims(array, dimension) for array in reduced]
+    if keep:
+        reduced = [
+            array.reshape((1,) * rank) if dimension is None else np.expand_dims(array, dimension)
+            for array in reduced
+        ]
     results = tuple(_tensor(*pair) for pair in zip(reduced, dtypes, strict=True))
     return results if isinstance(inputs, (tuple, tl.tuple)) else results[0]
 

@@ -1,7 +1,6 @@
 """The vendor's own kernel for its own operator."""
 
 import torch
-
 from atrex_acme import hammer
 
 

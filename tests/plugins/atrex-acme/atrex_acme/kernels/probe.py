@@ -1,7 +1,6 @@
 """Adds two vectors, for `doctor`."""
 
 import torch
-
 from atrex_acme import hammer
 
 

@@ -1,0 +1,19 @@
+# gate: correctness
+# reason: ^case \d \((tiny|rows)\): output 'out':
+"""Drops a term that shows only where the input is small."""
+
+import torch
+
+
+def rms_norm(x, weight, eps):
+    wide = x.float()
+    return (wide * (wide.square().mean(-1, keepdim=True) + eps).rsqrt() * weight).to(x.dtype)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, eps):
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x, weight):
+        return rms_norm(x, weight, 0.0)
