@@ -98,11 +98,16 @@ class BackendRuntime(ABC):
         """Return the compiler's message when `error` means the DSL rejected the code, else None."""
 
     def reports(self) -> Sequence[KernelReport]:
-        """Return one report for each kernel compiled so far for the worker's own device."""
+        """Return one report for each kernel launched since the last `clear_launches`.
+
+        A kernel that was compiled earlier and launched again is reported again, unchanged.
+        """
         return ()
 
     def compile_for(self, target: str) -> Sequence[KernelReport]:
-        """Compile every kernel launched so far for `target`, which need not be present.
+        """Compile every kernel launched since the last `clear_launches` for `target`.
+
+        The target need not be present. Compiling the same kernel again should cost nothing.
 
         Raises:
             TargetFailure: the compiler refused, or a limit of the target is exceeded.

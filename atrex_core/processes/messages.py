@@ -173,6 +173,8 @@ class Fault(StrEnum):
     CONTRACT = "contract"
     """Missing `Model`, wrong signature, wrong container, dtype, shape or device."""
     MEMORY = "memory"
+    UNSUPPORTED = "unsupported"
+    """The stand-in for an absent device cannot do it; nobody's fault."""
 
 
 @frozen(kw_only=True)

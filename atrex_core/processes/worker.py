@@ -19,6 +19,7 @@ from pathlib import Path
 
 from attrs import define, field
 
+from atrex_core.errors import Unavailable
 from atrex_core.interfaces import (
     Accelerator,
     Backend,
@@ -97,6 +98,7 @@ class _Worker:
     accelerator: Accelerator
     _pid: int = field(factory=os.getpid)
     _path: Path = Path()
+    _on_stand_in: bool = False
     _context: DeviceContext | None = None
     _runtime: BackendRuntime | None = None
     _candidate: LoadedCandidate | None = None
@@ -154,6 +156,7 @@ class _Worker:
 
     def _start(self, request: Start) -> Done:
         self._context = self.accelerator.open(request.device)
+        self._on_stand_in = request.device.virtual
         self._path = self.scratch / request.candidate
         self._runtime = self.backend.start(
             RuntimeRequest(
@@ -260,6 +263,8 @@ class _Worker:
 
     def _described(self, error: BaseException) -> CandidateFault:
         where = self._candidate_frame(error)
+        if isinstance(error, Unavailable) and self._on_stand_in:
+            return CandidateFault(Fault.UNSUPPORTED, _first_line(str(error)))
         if _is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # they hold what filled the memory
             text = f"out of memory: {_first_line(str(error))}".rstrip(": ")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import define, field, frozen
 
+from atrex_core.interfaces import KernelReport
 from atrex_core.model import Device
 from atrex_core.printable import plain
 from atrex_core.processes.messages import Broken, Done, Load, Refused, Start
@@ -34,6 +37,7 @@ class Docket:
     """Why the candidate cannot be imported: it then fails every workload, and is not retried."""
     versions: dict[str, str] = field(factory=dict)
     _was_forgiven: bool = field(default=False, init=False)
+    _reported: set[KernelReport] = field(factory=set, init=False)
 
     def ensure_worker(self) -> Worker | Refused | Died | Broken:
         """Return a worker that has the candidate loaded, or why there is none."""
@@ -67,6 +71,12 @@ class Docket:
             return answer
         self.worker = worker
         return worker
+
+    def first_seen(self, reports: Sequence[KernelReport]) -> list[KernelReport]:
+        """Return those of `reports` that no workload of this candidate has brought before."""
+        fresh = [report for report in reports if report not in self._reported]
+        self._reported.update(fresh)
+        return fresh
 
     def _spawn(self) -> Worker:
         return Worker.spawn(

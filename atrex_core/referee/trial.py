@@ -158,7 +158,11 @@ class Trial:
             self._charge(answer, Gate.COMPILE)
         reports = answer.reports if isinstance(answer, Done) else ()
         details: dict[str, Any] = {"kernels": [_report(r) for r in reports], "targets": {}}
-        claimed = [r.compile_seconds for r in reports if r.compile_seconds is not None]
+        claimed = [
+            report.compile_seconds
+            for report in self.docket.first_seen(reports)
+            if report.compile_seconds is not None
+        ]
         seconds = [s for s in claimed if 0 <= s < _A_DAY_S]
         self.compile_seconds = sum(seconds) if seconds else None
         failed: list[str] = []
@@ -315,7 +319,8 @@ class Trial:
         """Turn an answer that is no `Done` into a failed or errored gate, and end the trial."""
         if self.docket.may_forgive(answer):
             raise _Again
-        self._end(gate, verdicts.from_answer(answer, case=case))
+        on_stand_in = self.bench.device.virtual
+        self._end(gate, verdicts.from_answer(answer, case=case, on_stand_in=on_stand_in))
 
     def _end(self, gate: Gate, result: GateResult) -> NoReturn:
         """Speak for a gate and end the trial, with what it takes to see the failure again."""

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from atrex_core.interfaces import Stage
 from atrex_core.model import GateResult, Outcome
-from atrex_core.processes.messages import Broken, Done, Refused
+from atrex_core.processes.messages import Broken, Done, Fault, Refused
 from atrex_core.processes.workers import Answer, Died
 from atrex_core.referee.stopwatch import Measurement
 
 
-def from_answer(answer: Answer, *, case: str = "") -> GateResult:
-    """Return what a worker's failure means: the candidate's fault, unless it is ours."""
+def from_answer(answer: Answer, *, case: str = "", on_stand_in: bool = False) -> GateResult:
+    """Return what a worker's failure means: the candidate's fault, unless it is ours.
+
+    Only a stand-in for an absent device may be unable to do what a candidate asks of it.
+    """
     prefix = f"{case}: " if case else ""
     match answer:
+        case Refused(fault=Fault.UNSUPPORTED, reason=reason) if on_stand_in:
+            return GateResult(outcome=Outcome.SKIPPED, reason=prefix + reason)
         case Refused(reason=reason, details=details):
-            said = prefix + one_printable_line(reason)
-            return GateResult(outcome=Outcome.FAILED, reason=said, details=details)
+            return GateResult(outcome=Outcome.FAILED, reason=prefix + reason, details=details)
         case Died(stage=Stage.STARTUP, reason=reason, output=output):
             return GateResult(
                 outcome=Outcome.ERRORED,
@@ -33,12 +37,6 @@ def from_answer(answer: Answer, *, case: str = "") -> GateResult:
             return GateResult(outcome=Outcome.ERRORED, reason=prefix + reason)
         case Done():
             raise AssertionError("an answer that is no failure")
-
-
-def one_printable_line(text: str) -> str:
-    """Return a candidate's words without line breaks, escapes or other control characters."""
-    words = "".join(c if c.isprintable() else " " for c in text).split()
-    return " ".join(words)
 
 
 def performance(found: Measurement) -> GateResult:

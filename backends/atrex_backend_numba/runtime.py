@@ -68,8 +68,8 @@ class NumbaRuntime(BackendRuntime):
         return _message(error) if isinstance(error, NumbaError) else None
 
     def reports(self) -> Sequence[KernelReport]:
-        """Return a report for each signature of the candidate's own kernels."""
-        known = dict(self.compile_log.dispatchers)
+        """Return a report for each signature of the candidate's own kernels that were launched."""
+        known = {}
         for kernel in self.launch_log.kernels:
             dispatcher = launches.dispatcher_of(kernel)
             if dispatcher is not None:

@@ -84,8 +84,8 @@ class Compilation:
 
         _jit_function._pack_args = remember_options
 
-    def reports(self) -> Sequence[KernelReport]:
-        """Return a report on each kernel, in the order they were first compiled."""
+    def reports(self, digests: Sequence[str]) -> Sequence[KernelReport]:
+        """Return a report on each kernel whose binary is among `digests`, in that order."""
         return tuple(
             self._resources_of(compiled.kernel).report(
                 compiled.kernel.metadata.name,
@@ -93,7 +93,8 @@ class Compilation:
                 seconds=compiled.seconds,
                 cached=compiled.cached,
             )
-            for compiled in self._kernels.values()
+            for digest in digests
+            if (compiled := self._kernels.get(digest)) is not None
         )
 
     def registers(self, binary: bytes) -> tuple[int, int]:

@@ -28,7 +28,6 @@ class LaunchLog:
     def __init__(self, candidate: Path) -> None:
         self._candidate = candidate.resolve()
         self._launches: deque[Launch] = deque(maxlen=_KEPT)
-        self._launched: dict[str, None] = {}
         self._suppressed = 0
         self._trials = 0
 
@@ -37,8 +36,8 @@ class LaunchLog:
         return tuple(self._launches)
 
     def binaries(self) -> Sequence[str]:
-        """Return the digest of every binary launched so far, `clear` or not."""
-        return tuple(self._launched)
+        """Return the digest of every binary launched since the last `clear`, each once."""
+        return tuple(dict.fromkeys(launch.binary or "" for launch in self._launches))
 
     def clear(self) -> None:
         """Forget the launches."""
@@ -78,7 +77,6 @@ class LaunchLog:
                     return None
                 if not log._trials:
                     log._launches.append(self._launch)
-                    log._launched[self._launch.binary or ""] = None
                 return self._inner(*args)
 
             def __getattr__(self, name: str) -> Any:

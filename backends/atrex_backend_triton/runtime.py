@@ -45,11 +45,11 @@ class TritonRuntime(BackendRuntime):
         return describe(error)
 
     def reports(self) -> Sequence[KernelReport]:
-        """Return a report on each specialisation compiled for the worker's own device."""
-        return self._compilation.reports()
+        """Return a report on each specialisation launched since the last `clear_launches`."""
+        return self._compilation.reports(self._log.binaries())
 
     def compile_for(self, target: str) -> Sequence[KernelReport]:
-        """Compile every specialisation launched so far for `target`.
+        """Compile every specialisation launched since the last `clear_launches` for `target`.
 
         Raises:
             TargetFailure: the compiler refused, or a limit of the target is exceeded.

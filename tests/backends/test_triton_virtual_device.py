@@ -249,7 +249,8 @@ def test_autotuning_takes_the_first_configuration_that_fits_and_compiles_no_othe
         )
 
     assert module.matmul.best_config.kwargs == {"BM": 64, "BN": 32, "BK": 32}
-    assert len(module.runtime.reports()) == 2
+    assert len(module.runtime._compilation._kernels) == 2  # what was compiled, launched or not
+    assert len(module.runtime.reports()) == 1
     assert len(module.runtime.launches()) == 2
     torch.testing.assert_close(c.double(), a.double() @ a.double(), rtol=0, atol=1e-4)
 
@@ -274,8 +275,7 @@ def test_a_kernel_knows_its_registers(load: Any) -> None:
     module = load(_RMS_NORM)
     x = _bf16(2, 64)
 
-    kernel = module.rms_norm.warmup(x, x, x, 64, 1e-6, BLOCK=64, grid=(2,))
-    kernel._init_handles()
+    kernel = module.rms_norm[(2,)](x, x, torch.empty_like(x), 64, 1e-6, BLOCK=64)
 
     (report,) = module.runtime.reports()
     assert kernel.n_regs == report.registers
