@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from attrs import define, field
@@ -61,8 +61,12 @@ class RefereeProcess:
     _idle: bool = field(default=False, init=False)
 
     @classmethod
-    def start(cls, setup: Setup) -> RefereeProcess:
-        """Start a referee in a session of its own, so that Ctrl-C reaches only us."""
+    def start(cls, setup: Setup, environment: Mapping[str, str]) -> RefereeProcess:
+        """Start a referee in a session of its own, so that Ctrl-C reaches only us.
+
+        Args:
+            environment: what the accelerator wants set where its device is used.
+        """
         ours, theirs = Channel.pair(accepts_fds=False)
         watched, lifeline = os.pipe()
         command = [sys.executable, "-P", "-m", "atrex_core.referee.main"]
@@ -70,6 +74,7 @@ class RefereeProcess:
             [*command, str(theirs.fileno()), str(watched)],
             pass_fds=[theirs.fileno(), watched],
             stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
             stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
             start_new_session=True,
         )

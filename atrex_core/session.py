@@ -162,7 +162,8 @@ class Session:
         if self._referee is not None and self._referee.setup != setup:
             self._drop_referee()
         if self._referee is None:
-            self._referee = RefereeProcess.start(setup)
+            environment = planned.accelerator.worker_environment(planned.device)
+            self._referee = RefereeProcess.start(setup, environment)
         referee = self._referee
         try:
             _ = referee.ready

@@ -135,7 +135,7 @@ class Accelerator(ABC):
         """Initialise `device` in this process. Called after a fork, never before one."""
 
     def worker_environment(self, device: Device) -> Mapping[str, str]:
-        """Return environment variables that worker processes on `device` start with."""
+        """Return environment variables that the processes which use `device` start with."""
         return {}
 
     def absence(self) -> str:

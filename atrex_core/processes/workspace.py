@@ -109,7 +109,8 @@ class Workspace:
         before = torch.are_deterministic_algorithms_enabled()
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = True
+        switch: Any = torch.utils.deterministic  # a module of a class of its own
+        switch.fill_uninitialized_memory = True
         try:
             yield
         finally:

@@ -19,7 +19,7 @@ pytest.importorskip("numba", reason="the hostile candidates are written in it")
 
 _FOLDER = Path(__file__).parent / "rms_norm"
 _WORKLOAD = "smoke-7x1152"
-_TIMEOUT_S = 6
+_TIMEOUT_S = 10
 _MEMORY_BYTES = 1 << 30
 _GATES = ["compile", "correctness", "performance", "authenticity"]
 

@@ -117,7 +117,8 @@ def test_ctrl_c_keeps_what_was_judged_and_resume_goes_on(
     ]
     before = _evaluations(cli)
     assert 2 <= len(before) < _COUNT
-    assert [e["id"] for e in json.loads(out)["evaluations"]] == [e["id"] for e in before]
+    reported = [e["id"] for e in json.loads(out)["evaluations"]]
+    assert reported in ([e["id"] for e in before], [e["id"] for e in before[:-1]])
     assert cli.leftovers() == ({}, [])
 
     resumed = _resume(cli, folder)

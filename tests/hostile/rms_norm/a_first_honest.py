@@ -1,5 +1,5 @@
 # gate: passed
-"""An honest kernel: what surrounds it in the run must not matter to it."""
+"""An honest kernel, the first of the run: what surrounds it must not matter to it."""
 
 import numba
 import numpy as np
