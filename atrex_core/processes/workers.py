@@ -28,12 +28,14 @@ from atrex_core.processes.channel import (
 from atrex_core.processes.messages import (
     Broken,
     Build,
+    Collect,
     Done,
     Exited,
     Kill,
     Load,
     OpenWorkload,
     Refused,
+    Run,
     Sample,
     Spawn,
     Spawned,
@@ -355,9 +357,11 @@ _STAGES: Mapping[type[Any], Stage] = {
     Load: Stage.IMPORT,
     OpenWorkload: Stage.CONSTRUCT,
     Build: Stage.COMPILE,
+    Run: Stage.PERFORMANCE,
     Sample: Stage.PERFORMANCE,
+    Collect: Stage.PERFORMANCE,
 }
-"""Other requests belong to what was asked before them, or say it themselves."""
+"""Other requests say it themselves, or belong to what was asked before them."""
 
 _BASE_RESIDENT_BYTES = 2**30
 """What torch and a DSL hold by themselves."""

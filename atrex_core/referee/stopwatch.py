@@ -27,6 +27,7 @@ _ROUNDS = 7
 _ROUND_S = 0.02
 _MOST_CALLS = 512
 _PILOT_CALLS = 4
+_REHEARSAL_S = 1.0
 _DISPUTE_RATIO = 0.6
 """What a sampler's warm-up and its own bookkeeping may take of the request, at most 40 %."""
 _DISPUTE_SLACK_US = 10.0
@@ -50,6 +51,8 @@ class _Claim:
     samples: DeviceSamples
     calls: int
     wall_s: float
+    reached: int
+    """Input sets that a timed call has used, as far as we know."""
 
 
 class _Unanswered(Exception):
@@ -81,7 +84,7 @@ class Stopwatch:
         self.bench.context.synchronize()
         try:
             claim = self._sample()
-            if failure := self._verify(cases):
+            if failure := self._verify(cases, claim.reached):
                 return failure
             slopes = self._call_slopes()
         except _Unanswered as stop:
@@ -93,10 +96,7 @@ class Stopwatch:
 
     def _sample(self) -> _Claim:
         budget_s = self.bench.setup.perf_budget_s
-        # One round and a little first, so that the memory of every output kept, and of the one
-        # being made beside them, is no longer fresh: its first use is no part of a call's time.
-        calls = len(self.arena.input_sets) + _PILOT_CALLS
-        rehearsal = self._ask(Run, calls=calls, timeout_s=self._timeout_s)
+        rehearsed = self._rehearse()
         started = time.perf_counter()
         answer = self._ask(Sample, budget_s=budget_s, timeout_s=self._timeout_s + budget_s)
         wall_s = time.perf_counter() - started
@@ -105,11 +105,29 @@ class Stopwatch:
             samples = DeviceSamples(method=samples.method, reason="the samples make no sense")
         reason = one_line(samples.reason) if samples.reason else None
         samples = evolve(samples, method=one_line(samples.method, 100), reason=reason)
-        return _Claim(samples=samples, calls=answer.calls - rehearsal.calls, wall_s=wall_s)
+        return _Claim(
+            samples=samples,
+            calls=answer.calls - rehearsed,
+            wall_s=wall_s,
+            reached=max(answer.calls, rehearsed),
+        )
 
-    def _verify(self, cases: list[tuple[str, int]]) -> GateResult | None:
+    def _rehearse(self) -> int:
+        """Make one round of calls and a little more, or as many as a second has room for.
+
+        After it, the memory of every output kept, and of the one being made beside them, is no
+        longer fresh: its first use is no part of a call's time.
+        """
+        once_s = self._wall_s(1)
+        room_s = min(_REHEARSAL_S, self._timeout_s / 4)
+        more = min(len(self.arena.input_sets) + _PILOT_CALLS, int(room_s / max(once_s, 1e-6)))
+        if more:
+            self._wall_s(more)
+        return 1 + more
+
+    def _verify(self, cases: list[tuple[str, int]], reached: int) -> GateResult | None:
         """Compare the outputs of one timed call, drawn now, with what they should be."""
-        index = secrets.randbelow(len(cases))
+        index = secrets.randbelow(min(reached, len(cases)))
         self.arena.poison_outputs()
         self.bench.context.synchronize()
         self._ask(Collect, index=index, timeout_s=self._timeout_s)

@@ -1,5 +1,5 @@
 # gate: correctness
-# reason: ^first call \(nominal\): ValueError: (tensor\([-\d., ]+\) ){9}.{200,400} \.\.\. \(line
+# reason: ^first call \(nominal\): ValueError: (tensor\([-\de., ]+\) ){9}.{200,400} \.\.\. \(line
 #         \d+, in forward\)$
 """The message is megabytes long."""
 
