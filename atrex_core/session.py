@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from attrs import evolve, fields
 
+from atrex_core.blank import blank_evaluation
 from atrex_core.config import Settings
 from atrex_core.errors import UsageError
 from atrex_core.journal import Journal, ResumeKey, resume_key
@@ -28,7 +28,6 @@ from atrex_core.model import (
     Evaluation,
     Gate,
     GateResult,
-    Isolation,
     Outcome,
     Workload,
 )
@@ -237,29 +236,14 @@ class Session:
     def _blank(
         self, planned: Plan, candidate: Candidate, workload: Workload, evaluation_id: str
     ) -> Evaluation:
-        """Return an evaluation that says who, what and where, and nothing found yet."""
         problem = next(p for p in planned.problems if p.name == candidate.problem)
-        unknown = GateResult(outcome=Outcome.SKIPPED, reason="not evaluated")
-        return Evaluation(
-            id=evaluation_id,
-            submission=candidate.name,
-            candidate=str(candidate.path),
-            digest=candidate.digest,
-            pack=problem.pack,
-            problem=problem.name,
-            workload=workload.id,
-            phase=workload.phase,
-            origin=workload.origin,
-            scale=workload.scale,
-            backend=planned.backend.name,
-            accelerator=planned.accelerator.name,
+        return blank_evaluation(
+            evaluation_id,
+            candidate,
+            problem,
+            workload,
+            backend=planned.backend,
+            accelerator=planned.accelerator,
             device=planned.device,
-            target=planned.device.arch,
-            profile=None,
-            profile_digest=None,
             protocol=self.settings.protocol,
-            isolation=Isolation.PROCESS,
-            gates={Gate.COMPILE: unknown},
-            importance=problem.importance,
-            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )

@@ -12,11 +12,11 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 from attrs import define, evolve
 
+from atrex_core.blank import blank_evaluation
 from atrex_core.errors import AtrexError, ExitCode
 from atrex_core.interfaces import Accelerator, Backend, CalibratedProfile, Problem
 from atrex_core.model import (
@@ -154,69 +154,47 @@ class Referee:
             )
 
         trial = Trial(self.bench, self._docket, problem, workload, announce)
-        started, started_at = time.monotonic(), datetime.now(UTC)
+        blank = self._blank(request, problem, workload)
+        started = time.monotonic()
         try:
             trial.run()
         except Exception as error:  # noqa: BLE001  (ours or a pack's fault: a result says so)
             self._docket.close()
-            gate = next(gate for gate in Gate if gate not in trial.gates)
+            silent = (gate for gate in Gate if gate not in trial.gates)
+            gate = next(silent, Gate.AUTHENTICITY)
             reason = f"the referee failed: {_one_line(error)}"
             details = {"traceback": "".join(traceback.format_exception(error))[-4000:]}
             trial.gates[gate] = GateResult(outcome=Outcome.ERRORED, reason=reason, details=details)
             announce(gate, trial.gates[gate])
-        return self._evaluation(
-            request,
-            trial,
-            problem,
-            workload,
-            seconds=time.monotonic() - started,
-            started_at=started_at.isoformat(timespec="seconds"),
-        )
-
-    def _evaluation(
-        self,
-        request: Judge,
-        trial: Trial,
-        problem: Problem,
-        workload: Workload,
-        *,
-        seconds: float,
-        started_at: str,
-    ) -> Evaluation:
-        bench, candidate, found = self.bench, self._candidate, trial.measurement
-        assert candidate is not None, "Begin comes first"
-        return Evaluation(
-            id=request.evaluation_id,
-            submission=candidate.name,
-            candidate=str(candidate.path),
-            digest=candidate.digest,
-            pack=problem.pack,
-            problem=problem.name,
-            workload=workload.id,
-            phase=workload.phase,
-            origin=workload.origin,
-            scale=workload.scale,
-            backend=bench.backend.name,
-            accelerator=bench.accelerator.name,
-            device=bench.device,
-            target=bench.device.arch,
-            profile=bench.profile.name if bench.profile else None,
-            profile_digest=bench.profile.digest if bench.profile else None,
-            protocol=bench.setup.protocol,
-            isolation=Isolation.PROCESS,
+        found, profile = trial.measurement, self.bench.profile
+        return evolve(
+            blank,
+            profile=profile.name if profile else None,
+            profile_digest=profile.digest if profile else None,
             gates=dict(trial.gates),
             flags=tuple(sorted(trial.flags)),
             timing=found.timing if found else None,
             bound=found.bound if found else None,
             share_of_roofline=found.share if found else None,
-            adoption=None,
             peak_memory_bytes=trial.peak_memory_bytes,
             compile_seconds=trial.compile_seconds,
             seeds=tuple(trial.seeds),
-            importance=problem.importance,
-            seconds=seconds,
-            environment={**trial.docket.versions, **bench.environment},
-            started_at=started_at,
+            seconds=time.monotonic() - started,
+            environment={**trial.docket.versions, **self.bench.environment},
+        )
+
+    def _blank(self, request: Judge, problem: Problem, workload: Workload) -> Evaluation:
+        assert self._candidate is not None, "Begin comes first"
+        bench = self.bench
+        return blank_evaluation(
+            request.evaluation_id,
+            self._candidate,
+            problem,
+            workload,
+            backend=bench.backend,
+            accelerator=bench.accelerator,
+            device=bench.device,
+            protocol=bench.setup.protocol,
         )
 
 

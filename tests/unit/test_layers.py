@@ -26,10 +26,10 @@ PUBLIC = {"atrex_core", "atrex_core.testing"}
 MAX_LINES = 400
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_project", "errors", "suggest"),
+    ("_project", "errors", "printable", "suggest"),
     ("model",),
     ("interfaces", "tensors", "codec", "_tiles"),
-    ("hookspecs", "comparison", "roofline", "journal", "config", "probe", "repro"),
+    ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "probe", "repro"),
     ("plugins", "scoring"),
     ("processes", "planning", "report", "live"),
     ("referee",),
