@@ -144,6 +144,13 @@ def _fields() -> dict[str, Any]:
 
 
 _FIELDS: Final = _fields()
+_FLAGS: Final = {
+    "targets": "--target",
+    "timeout_s": "--timeout",
+    "memory_limit_bytes": "--memory-limit",
+    "disabled_plugins": "--disable-plugin",
+}
+"""How the command line spells the fields that it does not spell as they are."""
 _KEYS: Final = {name.replace("_", "-"): name for name in _FIELDS}
 _VARIABLES: Final = {PREFIX + name.upper(): name for name in _FIELDS}
 
@@ -178,7 +185,7 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[Item]:
         if name not in _FIELDS:
             raise UsageError(f"unknown setting {name!r}", hint=did_you_mean(name, _FIELDS))
         if raw is not None and raw != () and raw != []:
-            flag = f"--{name.replace('_', '-')}"
+            flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
             yield name, _converted(name, raw, flag, _file_value), COMMAND_LINE
 
 

@@ -73,7 +73,10 @@ class DeviceContext(ABC):
 
     @abstractmethod
     def open_buffer(self, handle: BufferHandle) -> Buffer:
-        """Map a referee's buffer. Worker side."""
+        """Map a referee's buffer. Worker side.
+
+        `handle.fd` stays the caller's, who closes it after the call.
+        """
 
     @abstractmethod
     def synchronize(self) -> None:

@@ -93,6 +93,7 @@ class ResumeKey:
     """What must agree for an evaluation to stand for another."""
 
     digest: str
+    submission: str
     problem: str
     workload: str
     backend: str
@@ -121,6 +122,7 @@ def resume_key(evaluation: Evaluation) -> ResumeKey:
     """Return what a repetition of `evaluation` would have in common with it."""
     return ResumeKey(
         digest=evaluation.digest,
+        submission=evaluation.submission,
         problem=evaluation.problem,
         workload=evaluation.workload,
         backend=evaluation.backend,

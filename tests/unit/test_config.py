@@ -300,5 +300,5 @@ def test_an_unknown_flag_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_bad_flag_is_named_as_it_is_typed(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--timeout-s is out of range: 0"):
+    with pytest.raises(UsageError, match="--timeout is out of range: 0"):
         load(tmp_path, {"timeout_s": 0})

@@ -65,6 +65,7 @@ def test_one_id_for_two_results_is_said(path: Path) -> None:
 def test_a_key_to_resume_by_holds_what_must_agree() -> None:
     assert resume_key(EVALUATION) == ResumeKey(
         digest="24eb0d63d06e3bef0b36c9ef953330861681ca4fd0d07c9e9d40363be5e250a6",
+        submission=EVALUATION.submission,
         problem="norm",
         workload="8x1024",
         backend="acmelang",
