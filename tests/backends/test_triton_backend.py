@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import atrex_backend_triton
 import pytest
@@ -162,12 +162,7 @@ def test_the_prelude_makes_a_plain_script_run_on_the_virtual_device(tmp_path: Pa
     assert done.stdout.strip() == "[0.0, 2.0, 4.0, 6.0, 8.0] 90", done.stderr
 
 
-def test_the_probe_needs_only_torch_and_triton() -> None:
-    spec = importlib.util.spec_from_file_location("probe", TritonBackend().kernels / "probe.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-
-    spec.loader.exec_module(module)
+def test_the_probe_needs_only_torch_and_triton(import_file: Any) -> None:
+    module = import_file(TritonBackend().kernels / "probe.py")
 
     assert module.Model.__mro__[1].__name__ == "Module"

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from atrex_backend_triton import TritonBackend
-from attrs import define
 
-from atrex_core import (
-    BackendRuntime,
-    Device,
-    RuntimeRequest,
-    TargetFailure,
-)
-
-_HEADER = "import torch\nimport triton\nimport triton.language as tl\n"
-
-_ADD = """
-@triton.jit
-def add_one(x, y, n, BLOCK: tl.constexpr):
-    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + o, tl.load(x + o, mask=o < n) + 1, mask=o < n)
-"""
+from atrex_core import TargetFailure
 
 _MATMUL = """
 @triton.jit
@@ -43,70 +22,24 @@ def matmul(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
 """
 
 
-@define
-class Worker:
-    """A runtime, and the candidate it loaded."""
-
-    runtime: BackendRuntime
-    candidate: Any
-
-
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worker]:
-    def start(source: str, target: str = "sm_90") -> Worker:
-        path = tmp_path / "candidate.py"
-        path.write_text(_HEADER + source)
-        for name in ("TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION"):
-            monkeypatch.setenv(name, "")
-            monkeypatch.delenv(name)
-        runtime = TritonBackend().start(
-            RuntimeRequest(
-                device=Device(
-                    id=f"virtual:{target}",
-                    accelerator="virtual",
-                    vendor="any",
-                    name=target,
-                    arch=target,
-                    virtual=True,
-                ),
-                context=cast(Any, None),
-                candidate=path,
-                scratch=tmp_path,
-                enter=lambda stage: nullcontext(),
-            )
-        )
-        return Worker(runtime, _load(path))
-
-    return start
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _square(size: int) -> Any:
     return torch.zeros(size, size, dtype=torch.bfloat16)
 
 
-def test_an_undefined_name_is_told_with_its_line_and_a_caret(start: Any) -> None:
-    worker = start(_ADD.replace("+ 1, mask", "+ missing, mask"))
+def test_an_undefined_name_is_told_with_its_line_and_a_caret(load: Any, add_one: str) -> None:
+    module = load(add_one.replace("+ 1, mask", "+ missing, mask"))
     x = torch.zeros(10)
 
     with pytest.raises(Exception) as caught:
-        worker.candidate.add_one[(1,)](x, x, 10, BLOCK=16)
+        module.add_one[(1,)](x, x, 10, BLOCK=16)
 
-    lines = worker.runtime.compile_error(caught.value).splitlines()
+    lines = module.runtime.compile_error(caught.value).splitlines()
     assert lines[0] == "candidate.py:8: NameError('missing is not defined')"
     assert lines[-2] == "    tl.store(y + o, tl.load(x + o, mask=o < n) + missing, mask=o < n)"
     assert lines[-1].index("^") == lines[-2].index("missing")
 
 
-def test_an_error_in_a_device_function_shows_that_function(start: Any) -> None:
+def test_an_error_in_a_device_function_shows_that_function(load: Any) -> None:
     source = """
 @triton.jit
 def helper(v):
@@ -117,43 +50,43 @@ def kernel(x, BLOCK: tl.constexpr):
     o = tl.arange(0, BLOCK)
     tl.store(x + o, helper(tl.load(x + o)))
 """
-    worker = start(source)
+    module = load(source)
 
     with pytest.raises(Exception) as caught:
-        worker.candidate.kernel[(1,)](torch.zeros(16), BLOCK=16)
+        module.kernel[(1,)](torch.zeros(16), BLOCK=16)
 
-    message = worker.runtime.compile_error(caught.value)
+    message = module.runtime.compile_error(caught.value)
     assert message.startswith("NameError('nowhere is not defined')\n")
     assert "return v + nowhere" in message
 
 
-def test_a_static_assertion_is_the_compilers_message(start: Any) -> None:
-    worker = start(
-        _ADD.replace("    o =", "    tl.static_assert(BLOCK > 99, 'too small')\n    o =")
+def test_a_static_assertion_is_the_compilers_message(load: Any, add_one: str) -> None:
+    module = load(
+        add_one.replace("    o =", "    tl.static_assert(BLOCK > 99, 'too small')\n    o =")
     )
     x = torch.zeros(10)
 
     with pytest.raises(Exception) as caught:
-        worker.candidate.add_one[(1,)](x, x, 10, BLOCK=16)
+        module.add_one[(1,)](x, x, 10, BLOCK=16)
 
-    assert "too small" in worker.runtime.compile_error(caught.value)
+    assert "too small" in module.runtime.compile_error(caught.value)
 
 
-def test_exceeding_shared_memory_is_a_compile_error(start: Any) -> None:
-    worker = start(_MATMUL)
+def test_exceeding_shared_memory_is_a_compile_error(load: Any) -> None:
+    module = load(_MATMUL)
     a = _square(256)
 
     with pytest.raises(Exception) as caught:
-        worker.candidate.matmul[(1,)](
+        module.matmul[(1,)](
             a, a, torch.zeros(256, 256), 256, M=256, N=256, BK=128, num_stages=5, num_warps=8
         )
 
-    message = worker.runtime.compile_error(caught.value)
+    message = module.runtime.compile_error(caught.value)
     assert message.startswith("out of resource: shared memory, Required: ")
     assert "Hardware limit: 232448" in message
 
 
-def test_what_the_assembler_refuses_is_a_compile_error(start: Any) -> None:
+def test_what_the_assembler_refuses_is_a_compile_error(load: Any) -> None:
     source = """
 @triton.jit
 def kernel(x, BLOCK: tl.constexpr):
@@ -163,17 +96,17 @@ def kernel(x, BLOCK: tl.constexpr):
     )
     tl.store(x + o, v)
 """
-    worker = start(source)
+    module = load(source)
 
     with pytest.raises(Exception) as caught:
-        worker.candidate.kernel[(1,)](torch.zeros(128, dtype=torch.int32), BLOCK=128)
+        module.kernel[(1,)](torch.zeros(128, dtype=torch.int32), BLOCK=128)
 
-    message = worker.runtime.compile_error(caught.value)
+    message = module.runtime.compile_error(caught.value)
     assert "ptxas" in message.lower()
     assert len(message.splitlines()) <= 20
 
 
-def test_what_a_later_stage_prints_is_part_of_the_message(start: Any) -> None:
+def test_what_a_later_stage_prints_is_part_of_the_message(load: Any) -> None:
     source = """
 @triton.jit
 def kernel(x, BLOCK: tl.constexpr):
@@ -181,28 +114,30 @@ def kernel(x, BLOCK: tl.constexpr):
     v = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + o)], tl.int32, True, 1)
     tl.store(x + o, v)
 """
-    worker = start(source, "gfx942")
+    module = load(source, "gfx942")
 
     with pytest.raises(Exception) as caught:
-        worker.candidate.kernel[(1,)](torch.zeros(128, dtype=torch.int32), BLOCK=128)
+        module.kernel[(1,)](torch.zeros(128, dtype=torch.int32), BLOCK=128)
 
-    assert "invalid instruction" in worker.runtime.compile_error(caught.value)
+    assert "invalid instruction" in module.runtime.compile_error(caught.value)
 
 
-def test_an_option_that_the_target_lacks_is_a_compile_error(start: Any) -> None:
-    worker = start(_ADD)
+def test_an_option_that_the_target_lacks_is_a_compile_error(load: Any, add_one: str) -> None:
+    module = load(add_one)
     x = torch.zeros(10)
 
     with pytest.raises(AssertionError) as caught:
-        worker.candidate.add_one[(1,)](x, x, 10, BLOCK=16, num_warps=3)
+        module.add_one[(1,)](x, x, 10, BLOCK=16, num_warps=3)
 
-    message = worker.runtime.compile_error(caught.value)
+    message = module.runtime.compile_error(caught.value)
     assert message == "AssertionError: num_warps must be a power of 2"
 
 
-def test_an_error_that_the_candidate_wrapped_is_still_the_compilers(start: Any) -> None:
+def test_an_error_that_the_candidate_wrapped_is_still_the_compilers(
+    load: Any, add_one: str
+) -> None:
     source = (
-        _ADD.replace("+ 1, mask", "+ missing, mask")
+        add_one.replace("+ 1, mask", "+ missing, mask")
         + """
 def forward(x):
     try:
@@ -211,38 +146,38 @@ def forward(x):
         raise ValueError("no luck") from error
 """
     )
-    worker = start(source)
+    module = load(source)
 
     with pytest.raises(ValueError, match="no luck") as caught:
-        worker.candidate.forward(torch.zeros(10))
+        module.forward(torch.zeros(10))
 
-    assert "missing is not defined" in worker.runtime.compile_error(caught.value)
+    assert "missing is not defined" in module.runtime.compile_error(caught.value)
 
 
-def test_other_errors_are_not_the_compilers(start: Any) -> None:
-    worker = start(_ADD)
+def test_other_errors_are_not_the_compilers(load: Any, add_one: str) -> None:
+    module = load(add_one)
     x = torch.zeros(10)
 
     with pytest.raises(Exception) as caught:
-        worker.candidate.add_one[(1,)](x, x, 16, BLOCK=16)
+        module.add_one[(1,)](x, x, 16, BLOCK=16)
 
     assert "out-of-bounds" in str(caught.value)
-    assert worker.runtime.compile_error(caught.value) is None
-    assert worker.runtime.compile_error(ValueError("shape")) is None
-    assert worker.runtime.compile_error(RuntimeError("PassManager::run failed")) is None
+    assert module.runtime.compile_error(caught.value) is None
+    assert module.runtime.compile_error(ValueError("shape")) is None
+    assert module.runtime.compile_error(RuntimeError("PassManager::run failed")) is None
 
 
 @pytest.mark.parametrize(
     ("target", "instruction"),
     [("sm_90", "wgmma.mma_async"), ("sm_80", "mma.sync"), ("gfx942", "v_mfma_f32_32x32x8_bf16")],
 )
-def test_reports_tell_what_a_kernel_takes(start: Any, target: str, instruction: str) -> None:
-    worker = start(_MATMUL, target)
+def test_reports_tell_what_a_kernel_takes(load: Any, target: str, instruction: str) -> None:
+    module = load(_MATMUL, target)
     a = _square(64)
 
-    worker.candidate.matmul[(1,)](a, a, torch.zeros(64, 64), 64, M=64, N=64, BK=32)
+    module.matmul[(1,)](a, a, torch.zeros(64, 64), 64, M=64, N=64, BK=32)
 
-    (report,) = worker.runtime.reports()
+    (report,) = module.runtime.reports()
     assert (report.kernel, report.target) == ("matmul", target)
     assert report.matrix_instructions == (instruction,)
     assert 16 <= report.registers <= 255
@@ -253,40 +188,40 @@ def test_reports_tell_what_a_kernel_takes(start: Any, target: str, instruction: 
     assert not report.cached
 
 
-def test_spilled_registers_are_counted(start: Any) -> None:
-    worker = start(_MATMUL, "sm_80")
+def test_spilled_registers_are_counted(load: Any) -> None:
+    module = load(_MATMUL, "sm_80")
     a = _square(128)
 
-    worker.candidate.matmul[(1,)](a, a, torch.zeros(128, 128), 128, M=128, N=128, BK=32, maxnreg=64)
+    module.matmul[(1,)](a, a, torch.zeros(128, 128), 128, M=128, N=128, BK=32, maxnreg=64)
 
-    (report,) = worker.runtime.reports()
+    (report,) = module.runtime.reports()
     assert report.registers == 64
     assert report.spills > 0
 
 
-def test_what_was_launched_compiles_for_a_device_that_is_absent(start: Any) -> None:
-    worker = start(_MATMUL)
+def test_what_was_launched_compiles_for_a_device_that_is_absent(load: Any) -> None:
+    module = load(_MATMUL)
     a = _square(64)
-    worker.candidate.matmul[(1,)](a, a, torch.zeros(64, 64), 64, M=64, N=64, BK=32)
+    module.matmul[(1,)](a, a, torch.zeros(64, 64), 64, M=64, N=64, BK=32)
 
-    (report,) = worker.runtime.compile_for("gfx942")
+    (report,) = module.runtime.compile_for("gfx942")
 
     assert report.target == "gfx942"
     assert report.matrix_instructions == ("v_mfma_f32_32x32x8_bf16",)
-    assert worker.runtime.compile_for("gfx942")[0] is report
-    assert [own.target for own in worker.runtime.reports()] == ["sm_90"]
+    assert module.runtime.compile_for("gfx942")[0] is report
+    assert [own.target for own in module.runtime.reports()] == ["sm_90"]
 
 
-def test_each_specialisation_is_compiled(start: Any) -> None:
-    worker = start(_ADD)
+def test_each_specialisation_is_compiled(load: Any, add_one: str) -> None:
+    module = load(add_one)
     x = torch.zeros(64)
     for block in (16, 32, 64):
-        worker.candidate.add_one[(1,)](x, x, 16, BLOCK=block)
+        module.add_one[(1,)](x, x, 16, BLOCK=block)
 
-    assert len(worker.runtime.compile_for("sm_100")) == 3
+    assert len(module.runtime.compile_for("sm_100")) == 3
 
 
-def test_configurations_that_a_search_left_behind_are_not_compiled(start: Any) -> None:
+def test_configurations_that_a_search_left_behind_are_not_compiled(load: Any) -> None:
     tuned = _MATMUL.replace(
         "@triton.jit",
         """
@@ -296,20 +231,20 @@ def test_configurations_that_a_search_left_behind_are_not_compiled(start: Any) -
 )
 @triton.jit""",
     )
-    worker = start(tuned)
+    module = load(tuned)
     a = _square(256)
-    worker.candidate.matmul[(1,)](a, a, torch.zeros(256, 256), 256, M=256, N=256)
+    module.matmul[(1,)](a, a, torch.zeros(256, 256), 256, M=256, N=256)
 
-    (report,) = worker.runtime.compile_for("gfx942")
+    (report,) = module.runtime.compile_for("gfx942")
 
     assert report.shared_bytes <= 65536
-    assert len(worker.runtime.reports()) == 1
+    assert len(module.runtime.reports()) == 1
 
 
-def test_a_target_with_less_shared_memory_refuses(start: Any) -> None:
-    worker = start(_MATMUL)
+def test_a_target_with_less_shared_memory_refuses(load: Any) -> None:
+    module = load(_MATMUL)
     a = _square(128)
-    worker.candidate.matmul[(1,)](
+    module.matmul[(1,)](
         a, a, torch.zeros(128, 128), 128, M=128, N=128, BK=64, num_stages=4, num_warps=8
     )
 
@@ -317,26 +252,28 @@ def test_a_target_with_less_shared_memory_refuses(start: Any) -> None:
         with pytest.raises(
             TargetFailure, match=r'"matmul": needs \d+ bytes of shared memory, gfx942 has 65536'
         ) as caught:
-            worker.runtime.compile_for("gfx942")
+            module.runtime.compile_for("gfx942")
 
     assert caught.value.target == "gfx942"
 
 
-def test_a_type_that_a_target_lacks_is_refused_with_the_compilers_words(start: Any) -> None:
-    worker = start(
-        _ADD.replace("+ 1, mask", "+ 1).to(tl.float8e4nv).to(tl.float32), mask").replace(
+def test_a_type_that_a_target_lacks_is_refused_with_the_compilers_words(
+    load: Any, add_one: str
+) -> None:
+    module = load(
+        add_one.replace("+ 1, mask", "+ 1).to(tl.float8e4nv).to(tl.float32), mask").replace(
             "y + o, tl.load", "y + o, (tl.load"
         )
     )
     x = torch.zeros(128)
-    worker.candidate.add_one[(1,)](x, x, 128, BLOCK=128)
+    module.add_one[(1,)](x, x, 128, BLOCK=128)
 
     with pytest.raises(TargetFailure, match="fp8e4nv"):
-        worker.runtime.compile_for("sm_80")
+        module.runtime.compile_for("sm_80")
 
 
-def test_an_unknown_target_is_refused_by_name(start: Any) -> None:
-    worker = start(_ADD)
+def test_an_unknown_target_is_refused_by_name(load: Any, add_one: str) -> None:
+    module = load(add_one)
 
     with pytest.raises(TargetFailure, match='unknown target "sm_1"; known: sm_90'):
-        worker.runtime.compile_for("sm_1")
+        module.runtime.compile_for("sm_1")

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from atrex_backend_triton import TritonBackend
 
-from atrex_core import Device, RuntimeRequest
-
 TARGETS = pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def load(load_file: Any, virtual: Any) -> Callable[[str, str], Any]:
     """Start a virtual device and import a bundled kernel on it."""
 
     def load(name: str, target: str) -> Any:
-        backend = TritonBackend()
-        path = backend.kernels / f"{name}.py"
-        for variable in ("TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION"):
-            monkeypatch.setenv(variable, "")
-            monkeypatch.delenv(variable)
-        runtime = backend.start(
-            RuntimeRequest(
-                device=Device(
-                    id=f"virtual:{target}",
-                    accelerator="virtual",
-                    vendor="any",
-                    name=target,
-                    arch=target,
-                    virtual=True,
-                ),
-                context=cast(Any, None),
-                candidate=path,
-                scratch=tmp_path,
-                enter=lambda stage: nullcontext(),
-            )
-        )
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module: Any = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.runtime = runtime
-        return module
+        return load_file(TritonBackend().kernels / f"{name}.py", virtual(target))
 
     return load
 

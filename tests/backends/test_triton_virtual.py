@@ -2,80 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from atrex_backend_triton import TritonBackend
-
-from atrex_core import Device, RuntimeRequest
-
-_HEADER = """
-import torch
-import triton
-import triton.language as tl
-from triton.language.extra import libdevice
-from triton.language.extra.libdevice import tanh as imported_tanh
-from triton.language import exp as imported_exp
-"""
-
-_MATMUL = """
-@triton.jit
-def matmul(
-    a, b, c, M, N, K, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-):
-    m = tl.program_id(0) * BM + tl.arange(0, BM)[:, None]
-    n = tl.program_id(1) * BN + tl.arange(0, BN)[None, :]
-    k = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        left = tl.load(a + m * K + start + k[None, :], (m < M) & (start + k < K)[None, :], 0.0)
-        right = tl.load(b + (start + k[:, None]) * N + n, (start + k < K)[:, None] & (n < N), 0.0)
-        acc = tl.dot(left, right, acc, input_precision=PRECISION)
-    tl.store(c + m * N + n, acc.to(c.dtype.element_ty), mask=(m < M) & (n < N))
-"""
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Start a virtual device and import a candidate on it."""
-
-    def load(source: str, target: str = "sm_90") -> Any:
-        path = tmp_path / "candidate.py"
-        path.write_text(_HEADER + source)
-        for name in ("TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION"):
-            monkeypatch.setenv(name, "")
-            monkeypatch.delenv(name)
-        runtime = TritonBackend().start(
-            RuntimeRequest(
-                device=Device(
-                    id=f"virtual:{target}",
-                    accelerator="virtual",
-                    vendor="any",
-                    name=target,
-                    arch=target,
-                    virtual=True,
-                ),
-                context=cast(Any, None),
-                candidate=path,
-                scratch=tmp_path,
-                enter=lambda stage: nullcontext(),
-            )
-        )
-        spec = importlib.util.spec_from_file_location("candidate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module: Any = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.runtime = runtime
-        return module
-
-    return load
 
 
 def _bf16(*shape: int, seed: int = 0) -> Any:
@@ -172,8 +102,10 @@ def kernel(x, y, z, BLOCK: tl.constexpr):
 
 @TARGETS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-def test_products_of_matrices(load: Any, target: str, dtype: torch.dtype) -> None:
-    module = load(_MATMUL, target)
+def test_products_of_matrices(
+    load: Any, target: str, dtype: torch.dtype, tiled_matmul: str
+) -> None:
+    module = load(tiled_matmul, target)
     a, b, c = _fp32(70, 50).to(dtype), _fp32(50, 40, seed=1).to(dtype), torch.empty(70, 40)
 
     module.matmul[(2, 1)](a, b, c, 70, 40, 50, "ieee", BM=64, BN=64, BK=32)
@@ -208,8 +140,8 @@ def kernel(a, b, c, SIZE: tl.constexpr):
     torch.testing.assert_close(c.double(), a.double() @ a.double(), rtol=0, atol=1e-3)
 
 
-def test_single_precision_products_lose_what_tf32_loses(load: Any) -> None:
-    module = load(_MATMUL)
+def test_single_precision_products_lose_what_tf32_loses(load: Any, tiled_matmul: str) -> None:
+    module = load(tiled_matmul)
     a, b, c = _fp32(64, 32), _fp32(32, 64, seed=1), torch.empty(64, 64)
 
     module.matmul[(1, 1)](a, b, c, 64, 64, 32, None, BM=64, BN=64, BK=32)
@@ -221,6 +153,10 @@ def test_single_precision_products_lose_what_tf32_loses(load: Any) -> None:
 @TARGETS
 def test_math_libraries_and_names_imported_one_by_one(load: Any, target: str) -> None:
     source = """
+from triton.language.extra import libdevice
+from triton.language.extra.libdevice import tanh as imported_tanh
+from triton.language import exp as imported_exp
+
 @triton.jit
 def kernel(x, y, n, BLOCK: tl.constexpr):
     o = tl.arange(0, BLOCK)

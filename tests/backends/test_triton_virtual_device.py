@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from atrex_backend_triton import TritonBackend
 
-from atrex_core import Device, RuntimeRequest, Unavailable
-
-_HEADER = """
-import torch
-import triton
-import triton.language as tl
-"""
+from atrex_core import Unavailable
 
 _RMS_NORM = """
 @triton.jit
@@ -30,60 +19,6 @@ def rms_norm(x, w, y, width, eps, BLOCK: tl.constexpr):
     scale = tl.rsqrt(tl.sum(v * v, 0) / width + eps)
     tl.store(y + row * width + o, v * scale * tl.load(w + o, mask=m, other=0.0), mask=m)
 """
-
-_MATMUL = """
-@triton.jit
-def matmul(
-    a, b, c, M, N, K, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-):
-    m = tl.program_id(0) * BM + tl.arange(0, BM)[:, None]
-    n = tl.program_id(1) * BN + tl.arange(0, BN)[None, :]
-    k = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        left = tl.load(a + m * K + start + k[None, :], (m < M) & (start + k < K)[None, :], 0.0)
-        right = tl.load(b + (start + k[:, None]) * N + n, (start + k < K)[:, None] & (n < N), 0.0)
-        acc = tl.dot(left, right, acc, input_precision=PRECISION)
-    tl.store(c + m * N + n, acc.to(c.dtype.element_ty), mask=(m < M) & (n < N))
-"""
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Start a virtual device and import a candidate on it."""
-
-    def load(source: str, target: str = "sm_90") -> Any:
-        path = tmp_path / "candidate.py"
-        path.write_text(_HEADER + source)
-        for name in ("TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION"):
-            monkeypatch.setenv(name, "")
-            monkeypatch.delenv(name)
-        runtime = TritonBackend().start(
-            RuntimeRequest(
-                device=Device(
-                    id=f"virtual:{target}",
-                    accelerator="virtual",
-                    vendor="any",
-                    name=target,
-                    arch=target,
-                    virtual=True,
-                ),
-                context=cast(Any, None),
-                candidate=path,
-                scratch=tmp_path,
-                enter=lambda stage: nullcontext(),
-            )
-        )
-        spec = importlib.util.spec_from_file_location("candidate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module: Any = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.runtime = runtime
-        return module
-
-    return load
 
 
 def _bf16(*shape: int, seed: int = 0) -> Any:
@@ -112,7 +47,7 @@ def test_leaving_an_arguments_memory_is_an_error_with_its_place(
         module.kernel[(1,)](x, x, 100, BLOCK=128)
 
     assert str(caught.value) == (
-        f'kernel "kernel" at candidate.py:8, program (0, 0, 0): out-of-bounds {access}: '
+        f'kernel "kernel" at candidate.py:7, program (0, 0, 0): out-of-bounds {access}: '
         "28 of 128 active lanes are outside the memory of every argument"
     )
 
@@ -131,15 +66,15 @@ def kernel(x, BLOCK: tl.constexpr):
     module = load(source)
 
     with pytest.raises(
-        Exception, match=r"candidate\.py:8, program \(2, 0, 0\): AssertionError"
+        Exception, match=r"candidate\.py:7, program \(2, 0, 0\): AssertionError"
     ) as e:
         module.kernel[(4,)](torch.zeros(16), BLOCK=16, debug=True)
 
     assert "too far" in str(e.value)
 
 
-def test_a_grid_beyond_the_hardwares_limit_is_refused(load: Any) -> None:
-    module = load(_MATMUL)
+def test_a_grid_beyond_the_hardwares_limit_is_refused(load: Any, tiled_matmul: str) -> None:
+    module = load(tiled_matmul)
     a = torch.zeros(16, 16)
 
     with pytest.raises(Exception, match=r"grid \(1, 65536, 1\) exceeds the limits of sm_90"):
@@ -225,9 +160,9 @@ def test_the_language_is_itself_again_after_a_body_failed(load: Any) -> None:
 
 
 def test_autotuning_takes_the_first_configuration_that_fits_and_compiles_no_other(
-    load: Any,
+    load: Any, tiled_matmul: str
 ) -> None:
-    tuned = _MATMUL.replace(
+    tuned = tiled_matmul.replace(
         "@triton.jit",
         """
 @triton.autotune(

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,34 +58,44 @@ CASES: Mapping[str, tuple[str, str | None, str]] = {
         "illegal memory access",
     ),
     "endless_kernel": (
-        "endless[(1,)](torch.zeros(1, dtype=torch.int32, device=x.device)); "
-        "return right(x, weight, self.eps)",
+        (
+            "endless[(1,)](torch.zeros(1, dtype=torch.int32, device=x.device)); "
+            "return right(x, weight, self.eps)"
+        ),
         "correctness",
         "no answer within",
     ),
     "exhausts_memory": (
-        "self.kept = [torch.empty(1 << 37, dtype=torch.uint8, device=x.device) for _ in range(4)]; "
-        "return right(x, weight, self.eps)",
+        (
+            "self.kept = [torch.empty(1 << 37, dtype=torch.uint8, device=x.device) for _ in range(4)]; "
+            "return right(x, weight, self.eps)"
+        ),
         "correctness",
         "out of memory",
     ),
     "answers_on_the_host": ("return right(x, weight, self.eps).cpu()", "correctness", "is on cpu"),
     "too_much_shared_memory": (
-        "out = torch.empty_like(x); norm[(x.shape[0],)](x, weight, out, x.shape[1], self.eps, "
-        "BLOCK=1 << 21); return out",
+        (
+            "out = torch.empty_like(x); norm[(x.shape[0],)](x, weight, out, x.shape[1], self.eps, "
+            "BLOCK=1 << 21); return out"
+        ),
         "compile",
         "",
     ),
     "torch_only": (
-        "v = x.float(); return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + self.eps) "
-        "* weight.float()).to(x.dtype)",
+        (
+            "v = x.float(); return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + self.eps) "
+            "* weight.float()).to(x.dtype)"
+        ),
         "authenticity",
         "launched no triton kernel",
     ),
     "decoy": (
-        "right(x, weight, self.eps); v = x.float(); "
-        "return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + self.eps) "
-        "* weight.float()).to(x.dtype)",
+        (
+            "right(x, weight, self.eps); v = x.float(); "
+            "return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + self.eps) "
+            "* weight.float()).to(x.dtype)"
+        ),
         "authenticity",
         "still right",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -82,20 +83,7 @@ CANDIDATE = Candidate(
 )
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "atrex.jsonl"
-
-
-def written(path: Path, *evaluations: Evaluation) -> bytes:
-    """Write evaluations to a new journal, and return its bytes."""
-    with Journal(path) as journal:
-        for evaluation in evaluations:
-            journal.append(evaluation)
-    return path.read_bytes()
-
-
-def test_an_evaluation_is_one_line_that_reads_back_equal(path: Path) -> None:
+def test_an_evaluation_is_one_line_that_reads_back_equal(path: Path, written: Any) -> None:
     data = written(path, EVALUATION)
 
     assert data.count(b"\n") == 1
@@ -175,7 +163,9 @@ def test_an_empty_file_is_a_journal_with_nothing(path: Path) -> None:
     assert journal.completed() == frozenset()
 
 
-def test_a_half_written_last_line_is_reported_and_later_lines_are_whole(path: Path) -> None:
+def test_a_half_written_last_line_is_reported_and_later_lines_are_whole(
+    path: Path, written: Any
+) -> None:
     first = evolve(EVALUATION, id="first")
     data = written(path, first, evolve(EVALUATION, id="lost"))
     path.write_bytes(data[:-400])
@@ -190,7 +180,7 @@ def test_a_half_written_last_line_is_reported_and_later_lines_are_whole(path: Pa
 
 
 @pytest.mark.parametrize("kept", range(1, 12))
-def test_a_journal_cut_in_its_first_characters_goes_on(path: Path, kept: int) -> None:
+def test_a_journal_cut_in_its_first_characters_goes_on(path: Path, kept: int, written: Any) -> None:
     data = written(path, EVALUATION)
     path.write_bytes(data[:kept])
 
@@ -201,7 +191,7 @@ def test_a_journal_cut_in_its_first_characters_goes_on(path: Path, kept: int) ->
     assert [damage.line for damage in journal.damaged] == [1]
 
 
-def test_a_last_line_that_lacks_only_its_end_is_whole(path: Path) -> None:
+def test_a_last_line_that_lacks_only_its_end_is_whole(path: Path, written: Any) -> None:
     path.write_bytes(written(path, EVALUATION).rstrip(b"\n"))
 
     with Journal(path) as journal:
@@ -245,7 +235,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize(("line", "reason"), GARBAGE.values(), ids=GARBAGE)
 def test_garbage_in_the_middle_is_reported_and_skipped(
-    path: Path, line: bytes, reason: str
+    path: Path, line: bytes, reason: str, written: Any
 ) -> None:
     first, last = evolve(EVALUATION, id="first"), evolve(EVALUATION, id="last")
     path.write_bytes(
@@ -275,7 +265,7 @@ def test_joined_journals_are_a_journal(path: Path) -> None:
     assert Journal(joined).damaged == ()
 
 
-def test_joining_behind_a_half_written_line_loses_only_that_line(path: Path) -> None:
+def test_joining_behind_a_half_written_line_loses_only_that_line(path: Path, written: Any) -> None:
     other = path.with_name("other.jsonl")
     half = written(path, evolve(EVALUATION, id="lost"))[:-300]
     joined = path.with_name("joined.jsonl")
@@ -287,7 +277,7 @@ def test_joining_behind_a_half_written_line_loses_only_that_line(path: Path) -> 
     assert [damage.line for damage in journal.damaged] == [1]
 
 
-def test_a_newer_schema_is_refused(path: Path) -> None:
+def test_a_newer_schema_is_refused(path: Path, written: Any) -> None:
     path.write_bytes(written(path, EVALUATION) + b'{"schema": 2, "kind": "evaluation"}\n')
 
     with pytest.raises(UsageError) as caught:

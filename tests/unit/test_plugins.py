@@ -7,19 +7,14 @@ import textwrap
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from atrex_core import (
-    ArithmeticPath,
-    CalibratedProfile,
-    DeviceMatch,
     ExitCode,
-    Figure,
-    HardwareProfile,
     PluginError,
     UnknownName,
-    hookimpl,
 )
 from atrex_core.plugins import PluginHost, PluginOrigin
 
@@ -75,28 +70,6 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.syspath_prepend(str(tmp_path))
     return Site(tmp_path)
-
-
-def profile(name: str, model: str = "Anvil 2") -> HardwareProfile:
-    figure = Figure(value=1e12, source="a datasheet")
-    return HardwareProfile(
-        name=name,
-        match=DeviceMatch(vendor="acme", names=(model,)),
-        peak_flops={ArithmeticPath.FP32_VECTOR: figure},
-        bandwidth_bytes_per_s=figure,
-    )
-
-
-class Profiles:
-    """A plugin in memory."""
-
-    def __init__(self, name: str, *profiles: HardwareProfile | CalibratedProfile) -> None:
-        self.__name__ = name
-        self.profiles = profiles
-
-    @hookimpl
-    def atrex_hardware_profiles(self):
-        return self.profiles
 
 
 def test_plugins_are_loaded_in_name_order_with_their_distributions(site: Site) -> None:
@@ -325,22 +298,22 @@ def test_disabling_an_unknown_plugin_is_an_error(site: Site) -> None:
     assert caught.value.hint.startswith("did you mean 'acme'?")
 
 
-def test_the_callers_own_plugins_are_loaded_strictly(site: Site) -> None:
+def test_the_callers_own_plugins_are_loaded_strictly(site: Site, plugin: Any, profile: Any) -> None:
     site.install_profile("acme", "anvil")
 
-    host = PluginHost.discover(FIRST_PARTY, extra=[Profiles("mine", profile("my-profile"))])
+    host = PluginHost.discover(FIRST_PARTY, extra=[plugin("mine", profile("my-profile"))])
 
     assert host.profiles.names == ("anvil", "my-profile")
     with pytest.raises(PluginError, match="'wrong' \\(in memory\\) failed in atrex_hardware"):
-        PluginHost.discover(FIRST_PARTY, extra=[Profiles("wrong", "no profile")])  # type: ignore[arg-type]
+        PluginHost.discover(FIRST_PARTY, extra=[plugin("wrong", "no profile")])
 
 
 def test_a_host_made_of_objects_is_strict() -> None:
-    plugin = ModuleType("broken")
-    plugin.atrex_backends = list  # type: ignore[attr-defined]
+    module = ModuleType("broken")
+    module.atrex_backends = list  # type: ignore[attr-defined]
 
     with pytest.raises(PluginError) as caught:
-        PluginHost.of(plugin)
+        PluginHost.of(module)
 
     assert str(caught.value) == (
         "plugin 'broken' (in memory) failed in registration: "

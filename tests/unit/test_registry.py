@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import pytest
 
 from atrex_core import (
-    ArithmeticPath,
     CalibratedProfile,
     Device,
-    DeviceMatch,
-    Figure,
-    HardwareProfile,
     PluginError,
     UnknownName,
     hookimpl,
@@ -23,37 +21,15 @@ DEVICE = Device(
 )
 
 
-def profile(name: str, model: str = "Anvil 2") -> HardwareProfile:
-    figure = Figure(value=1e12, source="a datasheet")
-    return HardwareProfile(
-        name=name,
-        match=DeviceMatch(vendor="acme", names=(model,)),
-        peak_flops={ArithmeticPath.FP32_VECTOR: figure},
-        bandwidth_bytes_per_s=figure,
-    )
-
-
-class Profiles:
-    """A plugin in memory."""
-
-    def __init__(self, name: str, *profiles: HardwareProfile | CalibratedProfile) -> None:
-        self.__name__ = name
-        self.profiles = profiles
-
-    @hookimpl
-    def atrex_hardware_profiles(self):
-        return self.profiles
-
-
-def test_two_objects_of_one_class_are_two_plugins() -> None:
-    host = PluginHost.of(Profiles("p", profile("one")), Profiles("p", profile("two")))
+def test_two_objects_of_one_class_are_two_plugins(plugin: Any, profile: Any) -> None:
+    host = PluginHost.of(plugin("p", profile("one")), plugin("p", profile("two")))
 
     assert [origin.plugin for origin in host.plugins] == ["p", "p-2"]
 
 
-def test_select_takes_globs_and_keeps_name_order() -> None:
+def test_select_takes_globs_and_keeps_name_order(plugin: Any, profile: Any) -> None:
     names = ("norm_b", "norm_a", "gate", "matmul")
-    host = PluginHost.of(Profiles("p", *(profile(name, f"model {name}") for name in names)))
+    host = PluginHost.of(plugin("p", *(profile(name, f"model {name}") for name in names)))
 
     def selected(*globs: str) -> list[str]:
         return [item.name for item in host.profiles.select(*globs)]
@@ -64,8 +40,8 @@ def test_select_takes_globs_and_keeps_name_order() -> None:
     assert selected() == ["gate", "matmul", "norm_a", "norm_b"]
 
 
-def test_select_refuses_each_glob_that_matches_nothing() -> None:
-    host = PluginHost.of(Profiles("p", profile("norm_a"), profile("gate", "Anvil 3")))
+def test_select_refuses_each_glob_that_matches_nothing(plugin: Any, profile: Any) -> None:
+    host = PluginHost.of(plugin("p", profile("norm_a"), profile("gate", "Anvil 3")))
 
     with pytest.raises(UnknownName, match=r"no hardware profile matches 'gatte\*'") as caught:
         host.profiles.select("norm_*,gatte*")
@@ -73,19 +49,19 @@ def test_select_refuses_each_glob_that_matches_nothing() -> None:
     assert caught.value.hint == "did you mean 'gate'? available: gate, norm_a"
 
 
-def test_a_long_list_of_names_is_cut() -> None:
+def test_a_long_list_of_names_is_cut(plugin: Any, profile: Any) -> None:
     items = [profile(f"p{number:02}", f"m{number}") for number in range(15)]
 
     with pytest.raises(UnknownName) as caught:
-        PluginHost.of(Profiles("p", *items)).profiles["zzz"]
+        PluginHost.of(plugin("p", *items)).profiles["zzz"]
 
     assert caught.value.hint == (
         "available: p00, p01, p02, p03, p04, p05, p06, p07, p08, p09, p10, p11 and 3 more"
     )
 
 
-def test_the_profile_that_describes_a_device_is_found() -> None:
-    host = PluginHost.of(Profiles("p", profile("two"), profile("three", "Anvil 3")))
+def test_the_profile_that_describes_a_device_is_found(plugin: Any, profile: Any) -> None:
+    host = PluginHost.of(plugin("p", profile("two"), profile("three", "Anvil 3")))
     unknown = Device(id="acme:0", accelerator="acme", vendor="acme", name="Anvil", arch="x")
 
     assert host.profile_for(DEVICE) is host.profiles["two"]
@@ -95,11 +71,11 @@ def test_the_profile_that_describes_a_device_is_found() -> None:
         host.profile_for(DEVICE, "four")
 
 
-def test_two_profiles_for_one_device_are_an_error() -> None:
+def test_two_profiles_for_one_device_are_an_error(plugin: Any, profile: Any) -> None:
     measured = CalibratedProfile(
         name="measured", match=None, accelerator="acme", measure=lambda device: profile("x")
     )
-    host = PluginHost.of(Profiles("a", profile("published")), Profiles("b", measured))
+    host = PluginHost.of(plugin("a", profile("published")), plugin("b", measured))
 
     with pytest.raises(PluginError) as caught:
         host.profile_for(DEVICE)

@@ -10,109 +10,22 @@ from atrex_core import (
     Bound,
     Ceiling,
     Device,
-    Evaluation,
     Gate,
-    GateResult,
-    Isolation,
     Limiter,
     Origin,
     Outcome,
     Pack,
     Phase,
-    Protocol,
     Scale,
-    Share,
     Workload,
 )
-from atrex_core.scoring import Aggregate, ProblemFacts, Selection, Summary, summarise
+from atrex_core.scoring import Selection, summarise
 
-PACK = Pack(name="pack", version="1", digest="d1")
-DEVICE = Device(id="gpu:0", accelerator="gpu", vendor="acme", name="Anvil 2", arch="anvil2")
 PASS = dict.fromkeys(Gate, Outcome.PASSED)
 WRONG = {Gate.COMPILE: Outcome.PASSED, Gate.CORRECTNESS: Outcome.FAILED}
 UNTIMED = {**PASS, Gate.PERFORMANCE: Outcome.SKIPPED, Gate.AUTHENTICITY: Outcome.SKIPPED}
 UNJUDGED = {**PASS, Gate.AUTHENTICITY: Outcome.SKIPPED}
 BROKEN = {Gate.COMPILE: Outcome.PASSED, Gate.CORRECTNESS: Outcome.ERRORED}
-
-
-def facts(
-    name: str,
-    importance: float,
-    *workloads: str,
-    phases: tuple[Phase, ...] = (Phase.PREFILL, Phase.DECODE),
-) -> ProblemFacts:
-    return ProblemFacts(name=name, importance=importance, phases=phases, workloads=workloads)
-
-
-GEMM = facts("gemm", 0.6, "g1", "g2", "g3")
-NORM = facts("norm", 0.2, "n1", "n2")
-SORT = facts("sort", 0.2, "s1", phases=(Phase.DECODE,))
-WHOLE = Selection(pack=PACK, problems=(GEMM, NORM, SORT))
-
-
-def evaluation(
-    problem: str,
-    workload: str,
-    by_device: float | None = 0.5,
-    by_call: float | None = 0.25,
-    gates: dict[Gate, Outcome] | None = None,
-    **changes: Any,
-) -> Evaluation:
-    outcomes = PASS if gates is None else gates
-    timed = outcomes.get(Gate.PERFORMANCE) is Outcome.PASSED
-    fields: dict[str, Any] = {
-        "id": f"{problem}-{workload}",
-        "submission": "mine",
-        "candidate": f"{problem}.py",
-        "digest": problem,
-        "pack": PACK,
-        "problem": problem,
-        "workload": workload,
-        "phase": Phase.BOTH,
-        "origin": Origin.PUBLISHED,
-        "scale": Scale.FULL,
-        "backend": "dsl",
-        "accelerator": "gpu",
-        "device": DEVICE,
-        "target": "anvil2",
-        "profile": "anvil-2",
-        "profile_digest": "p1",
-        "protocol": Protocol.STRICT,
-        "isolation": Isolation.PROCESS,
-        "gates": {
-            gate: GateResult(
-                outcome=outcome, reason=None if outcome is Outcome.PASSED else "because"
-            )
-            for gate, outcome in outcomes.items()
-        },
-        "bound": Bound(t_sol_us=1.0, limiter=Limiter.MEMORY, ceiling=Ceiling.SPEC),
-        "share_of_roofline": Share(device=by_device, call=by_call) if timed else None,
-        "seconds": 2.0,
-        "started_at": "2026-01-01T00:00:00+00:00",
-    }
-    return Evaluation(**{**fields, **changes})
-
-
-def complete(**changes: Any) -> list[Evaluation]:
-    """gemm 0.8, norm 0.5, sort 0.2 by device time; half of each by the call clock."""
-    shares = {
-        "gemm": {"g1": 0.7, "g2": 0.8, "g3": 0.9},
-        "norm": {"n1": 0.4, "n2": 0.6},
-        "sort": {"s1": 0.2},
-    }
-    return [
-        evaluation(problem, workload, share, share / 2, **changes)
-        for problem, found in shares.items()
-        for workload, share in found.items()
-    ]
-
-
-def headline(summary: Summary) -> Aggregate:
-    assert summary.headline_withheld is None
-    assert summary.s_agg is not None
-    return summary.s_agg
-
-
 CPU_ROOF = Bound(t_sol_us=1.0, limiter=Limiter.MEMORY, ceiling=Ceiling.MEASURED)
 OTHER_PACK = Pack(name="pack", version="2", digest="d2")
 VIRTUAL = Device(
@@ -131,8 +44,8 @@ OTHER_DEVICE = Device(id="gpu:0", accelerator="gpu", vendor="acme", name="Anvil 
     ],
     ids=["smoke", "measured", "virtual", "pack"],
 )
-def test_no_headline(changes: dict[str, Any], reason: str) -> None:
-    summary = summarise(complete(**changes), WHOLE)
+def test_no_headline(changes: dict[str, Any], reason: str, complete: Any, whole: Selection) -> None:
+    summary = summarise(complete(**changes), whole)
 
     assert summary.headline_withheld is not None
     assert summary.headline_withheld.startswith(reason)
@@ -151,18 +64,20 @@ def test_no_headline(changes: dict[str, Any], reason: str) -> None:
     ],
     ids=["untimed", "errored"],
 )
-def test_what_nobody_failed_is_no_zero(gates: dict[Gate, Outcome], reason: str) -> None:
+def test_what_nobody_failed_is_no_zero(
+    gates: dict[Gate, Outcome], reason: str, complete: Any, evaluation: Any, whole: Selection
+) -> None:
     found = [evaluation(e.problem, e.workload, gates=gates) for e in complete()]
-    summary = summarise(found, WHOLE)
+    summary = summarise(found, whole)
 
     assert summary.headline_withheld == f"{reason}, gemm g2, gemm g3 and 3 more"
     assert summary.by_operator["gemm"].s_device is None
 
 
-def test_unpublished_workloads_alone_have_no_headline() -> None:
+def test_unpublished_workloads_alone_have_no_headline(evaluation: Any, whole: Selection) -> None:
     found = [evaluation("norm", "elsewhere")]
 
-    assert summarise(found, WHOLE).headline_withheld == (
+    assert summarise(found, whole).headline_withheld == (
         "no published workload of the pack was evaluated"
     )
 
@@ -180,9 +95,11 @@ def test_unpublished_workloads_alone_have_no_headline() -> None:
     ],
     ids=["ceilings", "packs", "devices", "backends", "profiles", "scales", "versions"],
 )
-def test_mixed_results_have_no_headline(changes: dict[str, Any], reason: str) -> None:
+def test_mixed_results_have_no_headline(
+    changes: dict[str, Any], reason: str, complete: Any, evaluation: Any, whole: Selection
+) -> None:
     found = [e for e in complete() if e.workload != "n1"]
-    summary = summarise([*found, evaluation("norm", "n1", **changes)], WHOLE)
+    summary = summarise([*found, evaluation("norm", "n1", **changes)], whole)
 
     assert summary.headline_withheld == reason
 
@@ -204,17 +121,17 @@ class Stub:
         ]
 
 
-def test_a_selection_takes_one_packs_published_workloads() -> None:
-    selection = Selection.of(PACK, [Stub(PACK), Stub(OTHER_PACK)])  # type: ignore[list-item]
+def test_a_selection_takes_one_packs_published_workloads(facts: Any, whole: Selection) -> None:
+    selection = Selection.of(whole.pack, [Stub(whole.pack), Stub(OTHER_PACK)])  # type: ignore[list-item]
 
     assert selection == Selection(
-        pack=PACK, problems=(facts("op", 0.3, "one", phases=(Phase.DECODE,)),)
+        pack=whole.pack, problems=(facts("op", 0.3, "one", phases=(Phase.DECODE,)),)
     )
     assert selection.weight_sum == 0.3
 
 
-def test_nothing_has_no_headline() -> None:
-    summary = summarise([], WHOLE)
+def test_nothing_has_no_headline(whole: Selection) -> None:
+    summary = summarise([], whole)
 
     assert summary.headline_withheld == "nothing was evaluated"
     assert summary.pass_rate is None
@@ -222,8 +139,8 @@ def test_nothing_has_no_headline() -> None:
     assert summary.coverage == 0.0
 
 
-def test_a_partial_selection_has_no_headline() -> None:
-    partial = Selection(pack=PACK, problems=WHOLE.problems, is_partial=True)
+def test_a_partial_selection_has_no_headline(complete: Any, whole: Selection) -> None:
+    partial = Selection(pack=whole.pack, problems=whole.problems, is_partial=True)
     summary = summarise([e for e in complete() if e.problem == "gemm"], partial)
 
     assert summary.headline_withheld == "partial selection: only a whole pack is scored"
@@ -231,28 +148,32 @@ def test_a_partial_selection_has_no_headline() -> None:
     assert summary.by_operator["norm"].s_device is None
 
 
-def test_an_interrupted_run_has_no_headline() -> None:
-    summary = summarise(complete()[:-2], WHOLE)
+def test_an_interrupted_run_has_no_headline(complete: Any, whole: Selection) -> None:
+    summary = summarise(complete()[:-2], whole)
 
     assert summary.headline_withheld == "not every published workload was evaluated: norm"
 
 
-def test_unjudged_authenticity_withholds_the_second_headline_only() -> None:
+def test_unjudged_authenticity_withholds_the_second_headline_only(
+    complete: Any, evaluation: Any, headline: Any, whole: Selection
+) -> None:
     found = [e for e in complete() if e.problem != "sort"]
     found.append(evaluation("sort", "s1", 0.2, gates=UNJUDGED))
-    summary = summarise(found, WHOLE)
+    summary = summarise(found, whole)
 
     assert headline(summary).device == pytest.approx(0.62)
     assert summary.s_agg_dsl is None
     assert summary.dsl_withheld == "authenticity was not judged for 1 workloads: sort s1"
 
 
-def test_smoke_and_measured_roofs_still_fill_the_operators() -> None:
+def test_smoke_and_measured_roofs_still_fill_the_operators(
+    evaluation: Any, whole: Selection
+) -> None:
     found = [
         evaluation("norm", w, s, s / 2, scale=Scale.SMOKE, bound=CPU_ROOF, origin=Origin.ADDED)
         for w, s in (("tiny", 0.3), ("small", 0.5))
     ]
-    summary = summarise(found, WHOLE)
+    summary = summarise(found, whole)
 
     assert summary.s_agg is None
     assert summary.by_operator["norm"].s_device == pytest.approx(0.4)
@@ -260,12 +181,14 @@ def test_smoke_and_measured_roofs_still_fill_the_operators() -> None:
     assert summary.by_operator["norm"].pass_rate == 1.0
 
 
-def test_failures_are_no_score_where_nothing_could_be_timed() -> None:
+def test_failures_are_no_score_where_nothing_could_be_timed(
+    evaluation: Any, whole: Selection
+) -> None:
     found = [
         evaluation("norm", "n1", gates=WRONG),
         evaluation("norm", "n2", gates=UNTIMED),
     ]
-    summary = summarise(found, WHOLE)
+    summary = summarise(found, whole)
 
     assert summary.by_operator["norm"].s_device is None
     assert summary.by_operator["norm"].pass_rate == 0.5
