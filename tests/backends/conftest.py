@@ -22,6 +22,14 @@ def add_one(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + o, tl.load(x + o, mask=o < n) + 1, mask=o < n)
 """
 
+_INLINE_ASSEMBLY = """
+@triton.jit
+def kernel(x, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    v = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + o)], tl.int32, True, 1)
+    tl.store(x + o, v)
+"""
+
 _TILED_MATMUL = """
 @triton.jit
 def matmul(
@@ -50,6 +58,12 @@ def header() -> str:
 def add_one() -> str:
     """Return a kernel without its imports: `add_one[grid](x, y, n, BLOCK)`."""
     return _ADD
+
+
+@pytest.fixture
+def inline_assembly() -> str:
+    """Return a kernel with an instruction of one vendor's: `kernel[grid](x, BLOCK)`."""
+    return _INLINE_ASSEMBLY
 
 
 @pytest.fixture

@@ -106,15 +106,8 @@ def kernel(x, BLOCK: tl.constexpr):
     assert len(message.splitlines()) <= 20
 
 
-def test_what_a_later_stage_prints_is_part_of_the_message(load: Any) -> None:
-    source = """
-@triton.jit
-def kernel(x, BLOCK: tl.constexpr):
-    o = tl.arange(0, BLOCK)
-    v = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + o)], tl.int32, True, 1)
-    tl.store(x + o, v)
-"""
-    module = load(source, "gfx942")
+def test_what_a_later_stage_prints_is_part_of_the_message(load: Any, inline_assembly: str) -> None:
+    module = load(inline_assembly, "gfx942")
 
     with pytest.raises(Exception) as caught:
         module.kernel[(1,)](torch.zeros(128, dtype=torch.int32), BLOCK=128)

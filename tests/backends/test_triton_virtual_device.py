@@ -121,15 +121,10 @@ def test_an_empty_grid_runs_nothing(load: Any) -> None:
     assert x.tolist() == [7.0] * 16
 
 
-def test_what_only_hardware_can_do_is_said_to_be_unavailable(load: Any) -> None:
-    source = """
-@triton.jit
-def kernel(x, BLOCK: tl.constexpr):
-    o = tl.arange(0, BLOCK)
-    v = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + o)], tl.int32, True, 1)
-    tl.store(x + o, v)
-"""
-    module = load(source)
+def test_what_only_hardware_can_do_is_said_to_be_unavailable(
+    load: Any, inline_assembly: str
+) -> None:
+    module = load(inline_assembly)
 
     with pytest.raises(Unavailable, match="inline assembly cannot be executed"):
         module.kernel[(1,)](torch.zeros(128, dtype=torch.int32), BLOCK=128)
