@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from atrex_core.interfaces import Accelerator, Backend, Problem
@@ -28,6 +29,7 @@ def blank_evaluation(
     accelerator: Accelerator,
     device: Device,
     protocol: Protocol,
+    request: Mapping[str, str],
 ) -> Evaluation:
     """Return what is known before anything runs; `attrs.evolve` adds what was found."""
     return Evaluation(
@@ -50,6 +52,7 @@ def blank_evaluation(
         protocol=protocol,
         isolation=Isolation.PROCESS,
         gates={Gate.COMPILE: GateResult(outcome=Outcome.SKIPPED, reason="not evaluated")},
+        request=request,
         importance=problem.importance,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )

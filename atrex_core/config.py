@@ -17,7 +17,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import attrs
 from attrs import field, frozen
-from attrs.validators import ge, gt, min_len, optional
+from attrs.validators import and_, ge, le, min_len, optional
 
 from atrex_core.errors import UsageError
 from atrex_core.model import Gate, Protocol, Scale
@@ -56,18 +56,20 @@ class Settings:
     """Skip what the journal holds already."""
     profile: str | None = None
     """A hardware profile to use instead of the one that describes the device."""
-    timeout_s: float = field(default=60.0, validator=gt(0.0))
+    timeout_s: float = field(default=60.0, validator=and_(ge(0.1), le(1e6)))
     """For each stage of each workload."""
-    memory_limit_bytes: int | None = field(default=None, validator=optional(gt(0)))
+    memory_limit_bytes: int | None = field(
+        default=None, validator=optional(and_(ge(64 * 2**20), le(2**50)))
+    )
     """For each worker process."""
-    cases: int = field(default=5, validator=ge(1))
+    cases: int = field(default=5, validator=and_(ge(1), le(10_000)))
     """Correctness cases for each workload."""
     disabled_plugins: tuple[str, ...] = ()
-    jobs: int = field(default=1, validator=ge(1))
+    jobs: int = field(default=1, validator=and_(ge(1), le(1024)))
     format: str = field(default="table", validator=min_len(1))
     output: Path | None = None
     """Where the report goes; None is standard output."""
-    perf_budget_s: float = field(default=0.25, validator=gt(0.0))
+    perf_budget_s: float = field(default=0.25, validator=and_(ge(0.001), le(3600.0)))
     """Time to spend on measuring one workload."""
 
 
@@ -99,7 +101,7 @@ def load_settings(
     values: dict[str, object] = {}
     sources = dict.fromkeys(_FIELDS, DEFAULT)
     for layer in (
-        _from_file(folder or Path.cwd()),
+        _from_file(folder or _working_folder()),
         _from_environment(os.environ if environment is None else environment),
         _from_flags(flags or {}),
     ):
@@ -124,6 +126,16 @@ def find_file(folder: Path) -> Path | None:
         if _is_file(shared) and _table(shared) is not None:
             return shared
     return None
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"the working directory cannot be used: {(error.strerror or '').lower()}",
+            hint="it may have been deleted: change to one that exists",
+        ) from error
 
 
 Item = tuple[str, object, str]
@@ -204,6 +216,8 @@ def _table(path: Path) -> dict[str, object] | None:
         raise UsageError(f"{path} is not valid TOML: {error}", hint=hint) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise UsageError(f"{path} cannot be read as TOML: {error}") from error
     except OSError as error:
         raise UsageError(f"cannot read {path}: {(error.strerror or '').lower()}") from error
     if path.name == FILE_NAME:
@@ -224,10 +238,17 @@ def _converted(
         if validator is not None:
             validator(None, getattr(attrs.fields(Settings), name), value)
     except _Wrong as error:
-        raise UsageError(f"{where} must be {error}, not {raw!r}", hint=error.hint) from error
+        raise UsageError(f"{where} must be {error}, not {_shown(raw)}", hint=error.hint) from error
     except ValueError as error:
-        raise UsageError(f"{where} is out of range: {raw!r}", hint=str(error)) from error
+        raise UsageError(f"{where} is out of range: {_shown(raw)}", hint=_range(name)) from error
     return value
+
+
+def _shown(raw: object) -> str:
+    try:
+        return repr(raw)
+    except ValueError:  # Python prints no integer of more than some thousand digits
+        return "a number that is too long to print"
 
 
 def _text_value(raw: object, kind: Any) -> object:
@@ -260,13 +281,23 @@ def _file_value(raw: object, kind: Any) -> object:
             return value
         raise _Wrong("a finite number")
     if kind is Path and isinstance(raw, str | Path) and str(raw):
-        return Path(raw).expanduser()
+        return _path(str(raw))
     if kind is str and isinstance(raw, str) and raw:
         return raw
     if kind in (bool, int) and type(raw) is kind:
         return raw
     expected = {bool: "true or false", int: "an integer", float: "a number", Path: "a path"}
     raise _Wrong(expected.get(kind, "text"))
+
+
+def _path(text: str) -> Path:
+    if "\0" in text:
+        raise _Wrong("a path")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        hint = "write the path out: the folder that ~ stands for is not known"
+        raise _Wrong("a path that exists", hint) from error
 
 
 def _inner(kind: Any) -> Any:

@@ -21,6 +21,7 @@ from atrex_core.processes.channel import (
     ProtocolViolation,
 )
 from atrex_core.processes.messages import (
+    Alive,
     Begin,
     GateFinished,
     Judge,
@@ -31,6 +32,8 @@ from atrex_core.processes.messages import (
 )
 
 _START_S = 300.0
+_SILENCE_S = 60.0
+"""A referee that judges says so every few seconds."""
 _GRACE_S = 20.0
 _HANG_UP_S = 3.0
 
@@ -92,7 +95,7 @@ class RefereeProcess:
             AtrexError: it cannot start here; the error says why.
         """
         if self._ready is None:
-            answer = self._receive(deadline=time.monotonic() + _START_S)
+            answer = self._receive(_START_S)
             if isinstance(answer, NotReady):
                 self.stop()
                 raise _NotReadyError(answer)
@@ -122,7 +125,9 @@ class RefereeProcess:
         self._idle = False
         self._send(Judge(evaluation_id=evaluation_id, workload=workload))
         while True:
-            match self._receive():
+            match self._receive(_SILENCE_S):
+                case Alive():
+                    continue
                 case GateFinished(evaluation_id=name, gate=gate, result=result):
                     observer(name, gate, result)
                 case Judged(evaluation=evaluation):
@@ -152,14 +157,15 @@ class RefereeProcess:
         except ChannelClosed as error:
             raise self._lost() from error
 
-    def _receive(self, deadline: float | None = None) -> object:
+    def _receive(self, patience_s: float) -> object:
         try:
-            return self._channel.receive(deadline=deadline)
+            return self._channel.receive(deadline=time.monotonic() + patience_s)
         except (ChannelClosed, ProtocolViolation) as error:
             raise self._lost() from error
         except DeadlineExpired as error:
+            self._process.kill()  # it may be stopped, and deaf to everything else
             self.stop()
-            raise RefereeLost(f"the referee did not start within {_START_S:g} s") from error
+            raise RefereeLost(f"the referee gave no sign of life for {patience_s:g} s") from error
 
     def _lost(self) -> RefereeLost:
         self.stop()

@@ -21,7 +21,7 @@ from attrs import evolve, fields
 
 from atrex_core.blank import blank_evaluation
 from atrex_core.config import Settings
-from atrex_core.errors import UsageError
+from atrex_core.errors import AtrexError, UsageError
 from atrex_core.journal import Journal, ResumeKey, resume_key
 from atrex_core.model import (
     Candidate,
@@ -154,7 +154,12 @@ class Session:
             except RefereeLost as lost:
                 self._drop_referee()
                 found = self._errored(planned, candidate, workload, evaluation_id, lost)
-            yield self._record(candidate, found)
+            try:
+                self._record(candidate, found)
+            except AtrexError:
+                yield found  # it is judged, and shown, though the journal cannot hold it
+                raise
+            yield found
 
     def _ready(self, planned: Plan) -> RefereeProcess:
         setup = self._setup(planned)
@@ -246,4 +251,5 @@ class Session:
             accelerator=planned.accelerator,
             device=planned.device,
             protocol=self.settings.protocol,
+            request=self._setup(planned).request,
         )

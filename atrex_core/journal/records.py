@@ -103,6 +103,7 @@ class ResumeKey:
     protocol: Protocol
     pack_digest: str
     scale: Scale
+    request: tuple[tuple[str, str], ...]
 
 
 @frozen(kw_only=True)
@@ -132,6 +133,7 @@ def resume_key(evaluation: Evaluation) -> ResumeKey:
         protocol=evaluation.protocol,
         pack_digest=evaluation.pack.digest,
         scale=evaluation.scale,
+        request=tuple(sorted(evaluation.request.items())),
     )
 
 

@@ -178,6 +178,8 @@ class Evaluation:
     adoption: Adoption | None = None
     peak_memory_bytes: int | None = None
     compile_seconds: float | None = None
+    request: Mapping[str, str] = field(factory=dict)
+    """What was asked for that can change a verdict: targets, cases, limits."""
     seeds: tuple[int, ...] = ()
     """Seeds of the correctness cases, drawn by the referee for this run."""
     importance: float = 0.0

@@ -21,6 +21,7 @@ from atrex_core.plugins.loading import (
     installed,
     quarantine,
 )
+from atrex_core.plugins.prints import prints_aside
 from atrex_core.plugins.registry import PluginOrigin, Quarantined, Registry
 from atrex_core.suggest import did_you_mean
 
@@ -38,7 +39,10 @@ _PROFILES = Provision(
     "atrex_hardware_profiles", "hardware profile", (HardwareProfile, CalibratedProfile)
 )
 _PROBLEMS = Provision("atrex_problems", "problem", (Problem,))
-_COMMANDS = Provision("atrex_commands", "command", (object,))
+OWN_COMMANDS = frozenset({"run", "list", "doctor", "journal", "repro"})
+"""The command line's own names, which no plugin can have."""
+
+_COMMANDS = Provision("atrex_commands", "command", (object,), OWN_COMMANDS)
 
 
 class PluginHost:
@@ -186,7 +190,8 @@ class PluginHost:
             # Copies, because mappings inside a result could be written to: no hook alters one.
             arguments = [copy.deepcopy(facts[name]) for name in observer.argnames]
             try:
-                observer.function(*arguments)
+                with prints_aside():
+                    observer.function(*arguments)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - a broken display must not end a run

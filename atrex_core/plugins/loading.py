@@ -18,6 +18,7 @@ from attrs import define, field, frozen
 from atrex_core import hookspecs
 from atrex_core._project import PROJECT
 from atrex_core.errors import AtrexError, PluginError
+from atrex_core.plugins.prints import prints_aside
 from atrex_core.plugins.registry import PluginOrigin, Quarantined, Registry
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ class Provision:
     hook: str
     kind: str
     types: tuple[type, ...]
+    taken: frozenset[str] = frozenset()
+    """Names that are ours."""
 
 
 @frozen
@@ -73,12 +76,13 @@ class Loading:
         provided: dict[str, list[Any]] = {}
         where = "import"
         try:
-            plugin = entry.load()
-            where = "registration"
-            self._register(plugin, name)
-            for provision in self.provisions:
-                where = provision.hook
-                provided[where] = self._collect(name, provision)
+            with prints_aside():
+                plugin = entry.load()
+                where = "registration"
+                self._register(plugin, name)
+                for provision in self.provisions:
+                    where = provision.hook
+                    provided[where] = self._collect(name, provision)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
@@ -231,6 +235,8 @@ def _checked_name(item: Any, provision: Provision) -> str:
     name = getattr(item, "name", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED:
         raise ValueError(f"yielded {article} {provision.kind} that cannot be named {name!r}")
+    if name in provision.taken:
+        raise ValueError(f"{provision.kind} {name!r} is one of atrex-eval's own")
     return name
 
 

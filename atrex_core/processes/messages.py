@@ -229,6 +229,18 @@ class Setup:
     perf_budget_s: float
     disabled_plugins: tuple[str, ...] = ()
 
+    @property
+    def request(self) -> Mapping[str, str]:
+        """What can change a verdict, as an evaluation keeps it."""
+        return {
+            "targets": ",".join(self.targets),
+            "cases": str(self.cases),
+            "timeout_s": f"{self.timeout_s:g}",
+            "memory_limit_bytes": str(self.memory_limit_bytes or "default"),
+            "perf_budget_s": f"{self.perf_budget_s:g}",
+            "profile": self.profile or "default",
+        }
+
 
 @frozen(kw_only=True)
 class Begin:
@@ -272,6 +284,11 @@ class NotReady:
 
 
 @frozen(kw_only=True)
+class Alive:
+    """A sign of life in the middle of a judgement."""
+
+
+@frozen(kw_only=True)
 class GateFinished:
     """One gate has spoken."""
 
@@ -312,6 +329,7 @@ _ALL = (
     NotReady,
     GateFinished,
     Judged,
+    Alive,
 )
 
 MESSAGES: Mapping[int, type[Any]] = dict(enumerate(_ALL, start=1))

@@ -15,10 +15,14 @@ PREFIX = "atrex-worker-"
 def make_scratch(files: Mapping[str, bytes]) -> Path:
     """Make a new folder that holds `files`, by relative path."""
     scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
-    for name, content in files.items():
-        target = scratch / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+    try:
+        for name, content in files.items():
+            target = scratch / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    except OSError:
+        remove_scratch(scratch)
+        raise
     return scratch
 
 

@@ -172,6 +172,8 @@ class _Worker:
     def _load(self, request: Load) -> Done:
         if request.memory_limit_bytes and self.accelerator.limits_address_space:
             limit = linux.address_space_bytes() + request.memory_limit_bytes
+            _, most = resource.getrlimit(resource.RLIMIT_AS)
+            limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         with self._candidates_turn(Stage.IMPORT):
             self._candidate = LoadedCandidate.load(self._path)

@@ -51,6 +51,7 @@ _GRACE_S = 15.0
 _LAST_WORDS_S = 0.5
 _EXIT_S = 2.0
 """Between the end of a channel and the end of its process, while a driver lets go of a device."""
+_ORDERS = (signal.SIGKILL, signal.SIGTERM)
 _MOST_MESSAGE_BYTES = 4 * 2**20
 _MOST_OUTPUT_BYTES = 256 * 2**20
 _WARM_UP_S = 180.0
@@ -74,7 +75,9 @@ class Died:
     """The line of the candidate that ran last, as far as it can be told."""
     output: str = ""
     with_server: bool = False
-    """Whether the server was lost too: the candidate's doing, unless it happens only once."""
+    """Whether the server was lost too."""
+    by_order: bool = False
+    """Whether somebody sent it SIGKILL or SIGTERM: not we; perhaps the system, short of memory."""
 
 
 Answer = Done | Refused | Broken | Died
@@ -306,8 +309,14 @@ class Worker:
         self.stage.close()
         remove_scratch(self.scratch)
         where = _last_line(output, self.scratch) if fatal else ""
+        ordered = exited is not None and not forced and -exited.status in _ORDERS
         return Died(
-            stage=stage, reason=reason, where=where, output=output, with_server=exited is None
+            stage=stage,
+            reason=reason,
+            where=where,
+            output=output,
+            with_server=exited is None,
+            by_order=ordered,
         )
 
     def _believed(self, claimed: Stage) -> Stage:

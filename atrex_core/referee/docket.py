@@ -88,10 +88,11 @@ class Docket:
     def may_forgive(self, answer: Answer) -> bool:
         """Return whether a failure may be somebody else's fault.
 
-        A server that is lost was killed by the candidate, or by the system for want of memory:
-        only the candidate would do it again.
+        A process that was ordered to end, or lost with its server, was killed by the candidate or
+        by the system for want of memory: only the candidate would do it again.
         """
-        return isinstance(answer, Died) and answer.with_server and not self._was_forgiven
+        killed = isinstance(answer, Died) and (answer.with_server or answer.by_order)
+        return killed and not self._was_forgiven
 
     def forgive(self) -> None:
         """Begin again; the next time it counts."""

@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from atrex_core.blank import blank_evaluation
 from atrex_core.errors import AtrexError, ExitCode
@@ -36,6 +37,7 @@ from atrex_core.probe import PROBE_NAME, ProbeProblem
 from atrex_core.processes import linux
 from atrex_core.processes.channel import Channel, ChannelClosed
 from atrex_core.processes.messages import (
+    Alive,
     Begin,
     GateFinished,
     Judge,
@@ -51,6 +53,7 @@ from atrex_core.referee.trial import Trial
 
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ")
 """Variables of ours that workers see; everything else stays here."""
+PULSE_S = 5.0
 _DEFAULT_MEMORY_BYTES = 8 * 2**30
 
 
@@ -99,6 +102,7 @@ class Referee:
     _begin: Begin | None = None
     _candidate: Candidate | None = None
     _docket: Docket | None = None
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def serve(self) -> None:
         """Judge what is asked for, in order."""
@@ -111,7 +115,27 @@ class Referee:
                 case Begin():
                     self._take_up(request)
                 case Judge():
-                    self.channel.send(Judged(evaluation=self._judge(request)))
+                    with self._pulse():
+                        evaluation = self._judge(request)
+                    self.channel.send(Judged(evaluation=evaluation))
+
+    @contextmanager
+    def _pulse(self) -> Iterator[None]:
+        """Give signs of life inside the block: a judgement may take long, or be stopped."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(PULSE_S):
+                with self._lock, suppress(ChannelClosed):
+                    self.channel.send(Alive())
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def close(self) -> None:
         """Leave no process behind."""
@@ -149,9 +173,9 @@ class Referee:
         workload = next(w for w in problem.workloads if w.id == request.workload)
 
         def announce(gate: Gate, result: GateResult) -> None:
-            self.channel.send(
-                GateFinished(evaluation_id=request.evaluation_id, gate=gate, result=result)
-            )
+            finished = GateFinished(evaluation_id=request.evaluation_id, gate=gate, result=result)
+            with self._lock:
+                self.channel.send(finished)
 
         trial = Trial(self.bench, self._docket, problem, workload, announce)
         blank = self._blank(request, problem, workload)
@@ -195,6 +219,7 @@ class Referee:
             accelerator=bench.accelerator,
             device=bench.device,
             protocol=bench.setup.protocol,
+            request=bench.setup.request,
         )
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from statistics import fmean, median
+from statistics import fmean, median, quantiles
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from atrex_core import roofline
 from atrex_core.interfaces import DeviceSamples, Problem
@@ -23,6 +23,9 @@ from atrex_core.processes.workers import Answer, Worker
 from atrex_core.referee.arena import Arena
 from atrex_core.referee.bench import Bench, Case, first_wrong, judge_outputs
 
+_ATTEMPTS = 3
+_LEAST_FOR_SPREAD = 4
+_STABLE_SPREAD = 0.2
 _ROUNDS = 7
 _ROUND_S = 0.02
 _MOST_CALLS = 512
@@ -51,8 +54,6 @@ class _Claim:
     samples: DeviceSamples
     calls: int
     wall_s: float
-    reached: int
-    """Input sets that a timed call has used, as far as we know."""
 
 
 class _Unanswered(Exception):
@@ -72,6 +73,8 @@ class Stopwatch:
     arena: Arena
     problem: Problem
     workload: Workload
+    _made: int = field(default=0, init=False)
+    """Timed calls so far, by the worker's count."""
 
     def measure(self, draw: Callable[[str], Case]) -> Measurement | GateResult | Answer:
         """Return a measurement, a failed gate, or the answer that was no answer."""
@@ -83,21 +86,28 @@ class Stopwatch:
             cases.append((case.regime, case.seed))
         self.bench.context.synchronize()
         try:
-            claim = self._sample()
-            if failure := self._verify(cases, claim.reached):
+            timing, flags = self._time()
+            if failure := self._verify(cases):
                 return failure
-            slopes = self._call_slopes()
         except _Unanswered as stop:
             return stop.answer
-        timing, flags = self._settle(claim, slopes)
         return self._against_roof(timing, flags, first)
+
+    def _time(self) -> tuple[Timing, list[str]]:
+        """Measure until both clocks agree: threads that settle differently are no lie."""
+        for _ in range(_ATTEMPTS):
+            claim = self._sample()
+            timing, flags = self._settle(claim, self._call_slopes())
+            if not flags:
+                break
+        return timing, flags + _spread(timing)
 
     # -- what the worker claims ----------------------------------------------------------------
 
     def _sample(self) -> _Claim:
         budget_s = self.bench.setup.perf_budget_s
-        rehearsed = self._rehearse()
-        started = time.perf_counter()
+        self._rehearse()
+        before, started = self._made, time.perf_counter()
         answer = self._ask(Sample, budget_s=budget_s, timeout_s=self._timeout_s + budget_s)
         wall_s = time.perf_counter() - started
         samples = answer.samples or DeviceSamples(method="none", reason="the worker gave none")
@@ -105,14 +115,10 @@ class Stopwatch:
             samples = DeviceSamples(method=samples.method, reason="the samples make no sense")
         reason = one_line(samples.reason) if samples.reason else None
         samples = evolve(samples, method=one_line(samples.method, 100), reason=reason)
-        return _Claim(
-            samples=samples,
-            calls=answer.calls - rehearsed,
-            wall_s=wall_s,
-            reached=max(answer.calls, rehearsed),
-        )
+        self._made = answer.calls
+        return _Claim(samples=samples, calls=answer.calls - before, wall_s=wall_s)
 
-    def _rehearse(self) -> int:
+    def _rehearse(self) -> None:
         """Make one round of calls and a little more, or as many as a second has room for.
 
         After it, the memory of every output kept, and of the one being made beside them, is no
@@ -123,15 +129,13 @@ class Stopwatch:
         more = min(len(self.arena.input_sets) + _PILOT_CALLS, int(room_s / max(once_s, 1e-6)))
         if more:
             self._wall_s(more)
-        return 1 + more
 
-    def _verify(self, cases: list[tuple[str, int]], reached: int) -> GateResult | None:
-        """Compare the outputs of one timed call, drawn now, with what they should be."""
-        index = secrets.randbelow(min(reached, len(cases)))
-        self.arena.poison_outputs()
-        self.bench.context.synchronize()
-        self._ask(Collect, index=index, timeout_s=self._timeout_s)
-        outputs = self.arena.snapshot_outputs()
+    def _verify(self, cases: list[tuple[str, int]]) -> GateResult | None:
+        """Compare the outputs of one timed call, drawn now, with what they should be.
+
+        Its inputs are gone by then, so that an answer put off until somebody asks is wrong.
+        """
+        index = secrets.randbelow(max(1, min(self._made, len(cases))))
         regime, seed = cases[index]
         inputs = self.problem.draw(
             self.workload, regime=regime, seed=seed, device=self.bench.context.torch_device
@@ -139,6 +143,11 @@ class Stopwatch:
         if changed := self.arena.changed_inputs(index, inputs):
             reason = f"a timed call changed its input {changed[0]!r}"
             return GateResult(outcome=Outcome.FAILED, reason=reason)
+        self.arena.poison_inputs(index)
+        self.arena.poison_outputs()
+        self.bench.context.synchronize()
+        self._ask(Collect, index=index, timeout_s=self._timeout_s)
+        outputs = self.arena.snapshot_outputs()
         wrong = first_wrong(judge_outputs(self.problem, self.workload, inputs, outputs))
         if wrong is None:
             return None
@@ -164,8 +173,10 @@ class Stopwatch:
 
     def _wall_s(self, calls: int) -> float:
         started = time.perf_counter()
-        self._ask(Run, calls=calls, timeout_s=self._timeout_s)
-        return time.perf_counter() - started
+        done = self._ask(Run, calls=calls, timeout_s=self._timeout_s)
+        wall_s = time.perf_counter() - started
+        self._made = done.calls
+        return wall_s
 
     def _settle(self, claim: _Claim, slopes: tuple[float, ...]) -> tuple[Timing, list[str]]:
         """Put the two clocks side by side; where they contradict, believe our own.
@@ -228,6 +239,14 @@ class Stopwatch:
     @property
     def _timeout_s(self) -> float:
         return self.bench.setup.timeout_s
+
+
+def _spread(timing: Timing) -> list[str]:
+    """Return a flag when the middle half of the samples is wide: other load, or several modes."""
+    if len(timing.samples_us) < _LEAST_FOR_SPREAD:
+        return []
+    low, middle, high = quantiles(timing.samples_us, n=4)
+    return ["unstable"] if high - low > _STABLE_SPREAD * middle else []
 
 
 def _may_be(claimed_us: float, seen_us: float) -> bool:

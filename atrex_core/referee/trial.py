@@ -319,6 +319,8 @@ class Trial:
         """Turn an answer that is no `Done` into a failed or errored gate, and end the trial."""
         if self.docket.may_forgive(answer):
             raise _Again
+        if isinstance(answer, Broken) and self._worker is not None:
+            self._worker.stop()  # who knows what state it is in
         on_stand_in = self.bench.device.virtual
         self._end(gate, verdicts.from_answer(answer, case=case, on_stand_in=on_stand_in))
 
