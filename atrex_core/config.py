@@ -110,6 +110,16 @@ def load_settings(
     return Configuration(settings=Settings(**values), sources=sources)  # type: ignore[arg-type]  # each was converted to its field's type
 
 
+def changed(settings: Settings, options: Mapping[str, object]) -> Settings:
+    """Return `settings` with `options` in place of its fields, checked as flags are.
+
+    Raises:
+        UsageError: an option has no such name, or a value is unusable.
+    """
+    values: dict[str, Any] = {name: value for name, value, _ in _from_flags(options)}
+    return attrs.evolve(settings, **values)
+
+
 def find_file(folder: Path) -> Path | None:
     """Return the file that configures a run in `folder`: the nearest, upwards.
 
@@ -240,7 +250,7 @@ def _converted(
     except _Wrong as error:
         raise UsageError(f"{where} must be {error}, not {_shown(raw)}", hint=error.hint) from error
     except ValueError as error:
-        raise UsageError(f"{where} is out of range: {_shown(raw)}", hint=_range(name)) from error
+        raise UsageError(f"{where} is out of range: {_shown(raw)}", hint=str(error)) from error
     return value
 
 

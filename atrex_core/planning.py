@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeVar
 
 from attrs import frozen
 
+from atrex_core.candidates import find_candidates, read_candidate
 from atrex_core.config import Settings
-from atrex_core.errors import NothingToDo, Unavailable, UnknownName, UsageError
+from atrex_core.errors import AtrexError, NothingToDo, Unavailable, UnknownName, UsageError
 from atrex_core.interfaces import Accelerator, Backend, Problem
-from atrex_core.model import Candidate, Device, Pack, Scale, Workload
+from atrex_core.model import Candidate, Device, Pack, Phase, Scale, Workload
 from atrex_core.plugins import PluginHost
+from atrex_core.plugins.blame import blaming
+from atrex_core.printable import one_line
 from atrex_core.probe import PROBE_NAME, ProbeProblem
 from atrex_core.suggest import did_you_mean, listed
 
-_MOST_SOURCE_BYTES = 4 * 2**20
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @frozen(kw_only=True)
@@ -70,22 +78,22 @@ def choose_device(
     Raises:
         UnknownName: no accelerator knows the name.
         Unavailable: it is not here, or this backend cannot use it.
+        PluginError: an accelerator that may have it is broken.
     """
     if name is not None:
         accelerator, device = find_device(host, name)
         _check_supported(backend, accelerator, device)
         return accelerator, device
-    for kind in backend.accelerators:
-        if kind not in host.accelerators:
-            continue
-        accelerator = host.accelerators[kind]
-        for device in accelerator.devices():
+    usable = [host.accelerators[k] for k in backend.accelerators if k in host.accelerators]
+    faults: dict[str, AtrexError] = {}
+    for accelerator in usable:
+        for device in _asked(devices_of, host, accelerator, faults) or ():
             return accelerator, device
     for arch in backend.virtual_targets:
         return find_device(host, f"virtual:{arch}")
-    reasons = [
-        host.accelerators[k].absence() for k in backend.accelerators if k in host.accelerators
-    ]
+    if faults:
+        raise next(iter(faults.values()))
+    reasons = [absence_of(host, accelerator) for accelerator in usable]
     raise Unavailable(
         f"backend {backend.name!r} has no device here: {'; '.join(reasons) or 'no accelerator'}",
         hint="`atrex-eval doctor` shows what works on this machine",
@@ -95,25 +103,88 @@ def choose_device(
 def find_device(host: PluginHost, device_id: str) -> tuple[Accelerator, Device]:
     """Return the device that any accelerator knows as `device_id`.
 
+    The accelerator that the id begins with is asked first; one that breaks is passed over.
+
     Raises:
         Unavailable: the accelerator exists, the device does not.
         UnknownName: no accelerator knows such a name.
+        PluginError: nor does any, but one that might have is broken.
     """
-    for accelerator in host.accelerators:
-        device = accelerator.device(device_id)
+    kind = device_id.partition(":")[0]
+    faults: dict[str, AtrexError] = {}
+
+    def named(host: PluginHost, accelerator: Accelerator) -> Device | None:
+        return device_of(host, accelerator, device_id)
+
+    for accelerator in sorted(host.accelerators, key=lambda a: a.name != kind):
+        device = _asked(named, host, accelerator, faults)
         if device is not None:
             return accelerator, device
-    kind = device_id.partition(":")[0]
-    for accelerator in host.accelerators:
-        if accelerator.name == kind:
-            present = ", ".join(device.id for device in accelerator.devices())
-            raise Unavailable(
-                f"device {device_id!r} is not available here: "
-                f"{f'there is only {present}' if present else accelerator.absence()}",
-                hint="see `atrex-eval list devices`",
-            )
-    known = [device.id for accelerator in host.accelerators for device in accelerator.devices()]
-    raise UnknownName(f"no device is named {device_id!r}", hint=did_you_mean(device_id, known))
+    known = {a.name: _asked(devices_of, host, a, faults) or () for a in host.accelerators}
+    if kind in known and kind not in faults:
+        present = ", ".join(device.id for device in known[kind])
+        why = f"there is only {present}" if present else absence_of(host, host.accelerators[kind])
+        raise Unavailable(
+            f"device {device_id!r} is not available here: {why}",
+            hint="see `atrex-eval list devices`",
+        )
+    if faults:
+        raise next(iter(faults.values()))
+    ids = [device.id for devices in known.values() for device in devices]
+    raise UnknownName(f"no device is named {device_id!r}", hint=did_you_mean(device_id, ids))
+
+
+def devices_of(host: PluginHost, accelerator: Accelerator) -> Sequence[Device]:
+    """Return the devices that an accelerator says are present.
+
+    Raises:
+        PluginError: it cannot say.
+    """
+    with blaming(host.accelerators, accelerator.name):
+        return [_a_device(device) for device in accelerator.devices()]
+
+
+def device_of(host: PluginHost, accelerator: Accelerator, device_id: str) -> Device | None:
+    """Return what an accelerator knows as `device_id`.
+
+    Raises:
+        PluginError: it cannot say.
+    """
+    with blaming(host.accelerators, accelerator.name):
+        device = accelerator.device(device_id)
+        return None if device is None else _a_device(device)
+
+
+def absence_of(host: PluginHost, accelerator: Accelerator) -> str:
+    """Return why an accelerator has no device here.
+
+    Raises:
+        PluginError: it cannot say.
+    """
+    with blaming(host.accelerators, accelerator.name):
+        return str(accelerator.absence())
+
+
+def _a_device(device: object) -> Device:
+    if not isinstance(device, Device):
+        raise TypeError(f"{type(device).__name__!r} is no Device")
+    return device
+
+
+def _asked(
+    question: Callable[[PluginHost, Accelerator], T],
+    host: PluginHost,
+    accelerator: Accelerator,
+    faults: dict[str, AtrexError],
+) -> T | None:
+    """Ask an accelerator; where it breaks, note the fault and go on without an answer."""
+    try:
+        return question(host, accelerator)
+    except AtrexError as error:
+        if accelerator.name not in faults:
+            log.warning("%s", one_line(str(error)))
+            faults[accelerator.name] = error
+        return None
 
 
 def _check_supported(backend: Backend, accelerator: Accelerator, device: Device) -> None:
@@ -166,6 +237,7 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
     candidates = list(find_candidates(host, backend, chosen, paths))
     items = []
     for candidate in candidates:
+        check_problem(host, host.problems[candidate.problem])
         workloads = _workloads(host.problems[candidate.problem], scale, settings.workload)
         if workloads:
             items.append((candidate, workloads))
@@ -181,8 +253,49 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
         scale=scale,
         targets=choose_targets(backend, device, settings.targets),
         items=tuple(items),
-        problems=tuple(host.problems),
+        problems=tuple(_sound(host, {c.problem for c, _ in items})),
     )
+
+
+def check_problem(host: PluginHost, problem: Problem) -> None:
+    """Find out whether a problem says of itself what everything else relies on.
+
+    Raises:
+        PluginError: it does not; the message names it and its plugin.
+    """
+    with blaming(host.problems, problem.name):
+        pack: object = problem.pack
+        if not isinstance(pack, Pack):
+            raise TypeError(f"its pack is {pack!r}")
+        workloads: object = problem.workloads
+        if not isinstance(workloads, Sequence) or isinstance(workloads, str | bytes):
+            raise TypeError(f"its workloads are {workloads!r}")
+        for workload in workloads:
+            if not isinstance(workload, Workload):
+                raise TypeError(f"one of its workloads is {workload!r}")
+        phases: object = problem.phases
+        if not isinstance(phases, tuple) or not all(isinstance(p, Phase) for p in phases):
+            raise TypeError(f"its phases are {phases!r}")
+        importance: object = problem.importance
+        if not isinstance(importance, int | float) or not 0 <= importance < math.inf:
+            raise ValueError(f"its importance is {importance!r}")
+        summary: object = problem.summary
+        if not isinstance(summary, str):
+            raise TypeError(f"its summary is {summary!r}")
+
+
+def _sound(host: PluginHost, chosen: set[str]) -> Iterator[Problem]:
+    """Yield every problem but the broken ones of plugins that this run does not score."""
+    scored = {host.problems.origins[name] for name in chosen}
+    for problem in host.problems:
+        try:
+            check_problem(host, problem)
+        except AtrexError as error:
+            if host.problems.origins[problem.name] in scored:
+                raise
+            log.warning("%s", one_line(str(error)))
+        else:
+            yield problem
 
 
 def probe_plan(backend: Backend, accelerator: Accelerator, device: Device) -> Plan:
@@ -222,81 +335,3 @@ def _workloads(problem: Problem, scale: Scale, globs: Sequence[str]) -> tuple[Wo
     if not globs:
         return tuple(found)
     return tuple(w for w in found if any(fnmatchcase(w.id, glob) for glob in globs))
-
-
-# -- candidates --------------------------------------------------------------------------------
-
-
-def find_candidates(
-    host: PluginHost, backend: Backend, problems: Sequence[Problem], paths: Sequence[Path]
-) -> Iterator[Candidate]:
-    """Yield the candidates in `paths`, or the backend's own kernels when there are none.
-
-    A file is named after its problem, or lies in a folder that is. When exactly one problem
-    is selected, a file may have any name.
-
-    Raises:
-        UsageError: a path cannot be read, or it cannot be told which problem it solves.
-    """
-    names = {problem.name for problem in problems}
-    if not paths:
-        folder = backend.kernels
-        for problem in problems:
-            path = folder / f"{problem.name}.py" if folder else None
-            if path is not None and path.is_file():
-                yield read_candidate(path, problem.name, backend.name, submission=backend.name)
-        return
-    for path in paths:
-        if path.is_dir():
-            yield from _in_folder(path, names, backend.name)
-        elif path.is_file():
-            problem_name = _problem_of(path, host, problems)
-            if problem_name in names:
-                yield read_candidate(path, problem_name, backend.name, submission=path.stem)
-        else:
-            raise UsageError(
-                f"no such file or folder: {str(path)!r}",
-                hint="a candidate is a .py file that exposes `Model`",
-            )
-
-
-def _in_folder(folder: Path, names: set[str], backend: str) -> Iterator[Candidate]:
-    for path in sorted(folder.rglob("*.py")):
-        if path.stem in names:
-            label = "/".join(path.relative_to(folder).with_suffix("").parts[:-1]) or folder.name
-            yield read_candidate(path, path.stem, backend, submission=label)
-        elif path.parent.name in names:
-            yield read_candidate(path, path.parent.name, backend, submission=path.stem)
-
-
-def _problem_of(path: Path, host: PluginHost, chosen: Sequence[Problem]) -> str:
-    for name in (path.stem, path.resolve().parent.name):
-        if name in host.problems:
-            return name
-    if len(chosen) == 1:
-        return chosen[0].name
-    raise UsageError(
-        f"cannot tell which problem {str(path)!r} solves",
-        hint="name the file after its problem, or select one with --problem NAME",
-    )
-
-
-def read_candidate(path: Path, problem: str, backend: str, *, submission: str) -> Candidate:
-    """Read a candidate's file.
-
-    Raises:
-        UsageError: it cannot be read, or is absurdly large.
-    """
-    try:
-        if path.stat().st_size > _MOST_SOURCE_BYTES:
-            raise UsageError(
-                f"{str(path)!r} is larger than {_MOST_SOURCE_BYTES >> 20} MiB",
-                hint="a candidate is one source file",
-            )
-        source = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {str(path)!r}: {(error.strerror or '').lower()}",
-            hint="check the path and its rights",
-        ) from error
-    return Candidate(name=submission, problem=problem, backend=backend, path=path, source=source)

@@ -16,6 +16,7 @@ from atrex_core.interfaces import Backend, Problem
 from atrex_core.model import Evaluation, Workload
 
 _INPUTS, _REFERENCE = "inputs.py", "reference.py"
+_HEAD = '#!/usr/bin/env python3\n"""Show one evaluation again.'
 
 
 def script(evaluation: Evaluation, source: bytes, problem: Problem, backend: Backend) -> str:
@@ -41,6 +42,7 @@ def script(evaluation: Evaluation, source: bytes, problem: Problem, backend: Bac
     if failure := evaluation.first_failure:
         reason = f"{failure[0]}: {failure[1].reason}"
     return _TEMPLATE.format(
+        head=_HEAD,
         title=json.dumps(f"{problem.name}/{workload.id} on {evaluation.device.name}"),
         reason=json.dumps(reason),
         candidate=_wrapped(source),
@@ -56,10 +58,21 @@ def script(evaluation: Evaluation, source: bytes, problem: Problem, backend: Bac
     )
 
 
+def is_script(content: bytes) -> bool:
+    """Return whether `content` is that of a script which `script` has written."""
+    return content.startswith(_HEAD.encode())
+
+
 def _failing_case(evaluation: Evaluation, problem: Problem, workload: Workload) -> tuple[str, int]:
     for result in evaluation.gates.values():
         if "seed" in result.details and "regime" in result.details:
-            return str(result.details["regime"]), int(result.details["seed"])
+            seed = result.details["seed"]
+            if type(seed) is not int:
+                raise UsageError(
+                    f"the recorded seed of evaluation {evaluation.id!r} is no integer: {seed!r}",
+                    hint="the journal was edited, or written by something else",
+                )
+            return str(result.details["regime"]), seed
     seed = evaluation.seeds[0] if evaluation.seeds else 0
     return problem.regimes(workload)[0], seed
 
@@ -71,8 +84,7 @@ def _wrapped(content: bytes) -> str:
 
 
 _TEMPLATE = '''\
-#!/usr/bin/env python3
-"""Show one evaluation again. Standalone: needs torch and the DSL the candidate is written in.
+{head} Standalone: needs torch and the DSL the candidate is written in.
 
 Run it as it is; the candidate is unpacked beside it into a temporary folder.
 """

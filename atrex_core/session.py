@@ -2,7 +2,7 @@
 
     with Session(backend=NAME) as session:
         for evaluation in session.evaluate("kernel.py", problem=NAME):
-            print(evaluation.workload, evaluation.outcome, evaluation.first_failure)
+            print(evaluation.workload, evaluation.outcome, evaluation.reason)
 
 A session keeps its referee and its warm fork server between calls, so an agent or a training
 loop pays for imports once.
@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from attrs import evolve, fields
+from attrs import evolve
 
 from atrex_core.blank import blank_evaluation
-from atrex_core.config import Settings
+from atrex_core.config import Settings, changed
 from atrex_core.errors import AtrexError, UsageError
-from atrex_core.journal import Journal, ResumeKey, resume_key
+from atrex_core.journal import Journal, ResumeKey, limits_changed, resume_key
 from atrex_core.model import (
     Candidate,
     Evaluation,
@@ -35,7 +35,6 @@ from atrex_core.planning import Plan, plan
 from atrex_core.plugins import PluginHost
 from atrex_core.processes.messages import Setup
 from atrex_core.referee_process import RefereeLost, RefereeProcess
-from atrex_core.suggest import did_you_mean
 
 
 class Session:
@@ -51,14 +50,9 @@ class Session:
         """Make a session from `settings`, changed by `options` (the fields of `Settings`).
 
         Raises:
-            UsageError: an option has no such name.
+            UsageError: an option has no such name, or a value is unusable.
         """
-        known = {attribute.name for attribute in fields(Settings)}
-        for name in options:
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise UsageError(f"a session has no option {name!r}", hint=hint)
-        self.settings = evolve(settings or Settings(), **options)
+        self.settings = changed(settings or Settings(), options)
         self.host = host or PluginHost.discover(disabled=self.settings.disabled_plugins)
         self._referee: RefereeProcess | None = None
         self._journal: Journal | None = None
@@ -105,7 +99,7 @@ class Session:
         """Evaluate everything in `planned`, yielding each result once it is in the journal."""
         if self.settings.journal is not None:
             self._open_journal().__enter__()  # a locked or full file is found out before the work
-        done = self._completed()
+        done = self._completed(planned)
         for candidate, workloads in planned.items:
             missing = [w for w in workloads if self._key(planned, candidate, w) not in done]
             if missing:
@@ -115,7 +109,7 @@ class Session:
         """Return how many evaluations `run` would make, with `resume` taken into account."""
         if not self._resumes():
             return len(planned)
-        done = self._completed()
+        done = self._completed(planned)
         return sum(self._key(planned, c, w) not in done for c, w in planned)
 
     def earlier(self, planned: Plan) -> list[Evaluation]:
@@ -123,7 +117,7 @@ class Session:
         if not self._resumes():
             return []
         wanted = {self._key(planned, c, w) for c, w in planned}
-        complete = self._completed() & wanted
+        complete = self._completed(planned) & wanted
         if not complete:  # there may be no file yet
             return []
         journal = self._open_journal()
@@ -214,10 +208,16 @@ class Session:
             self._journal = Journal(self.settings.journal)
         return self._journal
 
-    def _completed(self) -> frozenset[ResumeKey]:
+    def _completed(self, planned: Plan) -> frozenset[ResumeKey]:
         if not self._resumes():
             return frozenset()
-        return self._open_journal().completed(self.settings.until)
+        request = self._setup(planned).request
+        journal = self._open_journal()
+        complete = journal.completed(self.settings.until)
+        if not complete:  # there may be no file yet
+            return complete
+        latest = {resume_key(e): e for e in journal}
+        return frozenset(key for key in complete if not limits_changed(latest[key], request))
 
     def _resumes(self) -> bool:
         return self.settings.resume and self.settings.journal is not None

@@ -6,18 +6,17 @@ need, and plugins' own commands are looked up only when nothing of ours has the 
 
 from __future__ import annotations
 
-import errno
 import importlib
 import logging
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from atrex_core.errors import AtrexError, ExitCode, UnknownName
+from atrex_core.cli import console
+from atrex_core.errors import AtrexError, ExitCode, HarnessError, UnknownName
 from atrex_core.printable import one_line
 from atrex_core.suggest import did_you_mean
 
@@ -57,15 +56,24 @@ class Application(click.Group):
             return command
         return self._plugin_commands().get(cmd_name)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:  # `--help` has been read; click would exit with 1
+            console.abandon(sys.stdout)
+            raise click.exceptions.Exit from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             if sys.stderr.isatty():
-                click.echo(err=True)  # the terminal has shown ^C without ending the line
+                console.say("")  # the terminal has shown ^C without ending the line
             raise _Interrupted from stop
-        except BrokenPipeError:  # whoever read our output has seen enough; click would exit with 1
-            _abandon_stdout()
+        except BrokenPipeError as error:  # a plugin's own command; click would exit with 1
+            if not console.reader_is_gone():
+                raise HarnessError(f"a process of ours has ended early: {error}") from error
+            console.abandon(sys.stdout)
             return ExitCode.OK
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -123,8 +131,12 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Errors become one `error:` line and one `hint:` line."""
+    console.make_usable()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    sys.exit(invoke(arguments))
+    logging.raiseExceptions = False  # a full stderr is no reason for a traceback
+    code = invoke(arguments)
+    console.settle()
+    sys.exit(code)
 
 
 def invoke(arguments: list[str] | None = None) -> int:
@@ -147,8 +159,8 @@ def invoke(arguments: list[str] | None = None) -> int:
         stop = _Interrupted()
         return _complain(str(stop), stop.hint, stop.exit_code)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            _abandon_stdout()
+        if isinstance(error, OSError) and console.is_full(error):
+            console.abandon(sys.stdout)
             what = f"cannot write the results: {(error.strerror or '').lower()}"
             return _complain(what, "free some space; see also --output", ExitCode.HARNESS_ERROR)
         log.error("this is a bug, here or in a plugin", exc_info=error)
@@ -165,12 +177,5 @@ def _exists(name: str) -> bool:
 
 
 def _complain(message: str, hint: str, code: int) -> int:
-    click.echo(f"error: {one_line(message)}", err=True)
-    click.echo(f"hint: {one_line(hint)}", err=True)
+    console.say(f"error: {one_line(message)}\nhint: {one_line(hint)}")
     return int(code)
-
-
-def _abandon_stdout() -> None:
-    """Let nothing be flushed to a stream that takes no more: Python would complain at exit."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

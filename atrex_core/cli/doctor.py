@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from attrs import evolve
 
+from atrex_core.cli.console import show
 from atrex_core.config import Settings
 from atrex_core.errors import AtrexError, ExitCode
 from atrex_core.interfaces import Accelerator, Backend
 from atrex_core.model import Device, Evaluation, Verdict
-from atrex_core.planning import probe_plan
+from atrex_core.planning import absence_of, device_of, devices_of, probe_plan
 from atrex_core.plugins import PluginHost
+from atrex_core.printable import one_line
 from atrex_core.session import Session
 
 Finding = Mapping[str, Any]
+Broken = dict[str, tuple[str, str]]
+"""By name of the plugin or accelerator: which of the two it is, and why."""
 
 
 @click.command("doctor")
@@ -31,38 +35,36 @@ def command(only: str | None, form: str, disabled: tuple[str, ...]) -> int:
     """
     host = PluginHost.discover(disabled=disabled)
     backends = [host.backends[only]] if only else list(host.backends)
-    findings: list[Finding] = [
-        {
-            "check": "plugin",
-            "backend": "",
-            "device": q.origin.plugin,
-            "status": "FAIL",
-            "why": q.cause,
-        }
-        for q in host.quarantined
-    ]
+    broken = {q.origin.plugin: ("plugin", q.cause) for q in host.quarantined}
+    findings: list[Finding] = []
     for backend in backends:
-        for finding in _examine(host, backend, disabled):
+        for finding in _examine(host, backend, disabled, broken):
             findings.append(finding)
             if form == "table":
-                click.echo(_line(finding))
+                show(_line(finding))
+    faults: list[Finding] = [
+        {"check": check, "backend": "", "device": name, "status": "FAIL", "why": why}
+        for name, (check, why) in broken.items()
+    ]
     if form == "json":
-        click.echo(json.dumps({"schema": 1, "checks": findings}, allow_nan=False))
+        show(json.dumps({"schema": 1, "checks": faults + findings}, allow_nan=False))
     else:
-        for finding in findings:
-            if finding["check"] == "plugin":
-                click.echo(_line(finding))
+        for fault in faults:
+            show(_line(fault))
+    findings += faults
     failed = any(finding["status"] == "FAIL" for finding in findings)
     return ExitCode.HARNESS_ERROR if failed else ExitCode.OK
 
 
-def _examine(host: PluginHost, backend: Backend, disabled: tuple[str, ...]) -> Iterator[Finding]:
+def _examine(
+    host: PluginHost, backend: Backend, disabled: tuple[str, ...], broken: Broken
+) -> Iterator[Finding]:
     try:
         backend.check_available()
     except AtrexError as error:
         yield _finding(backend, "", "ABSENT", f"{error}; {error.hint}")
         return
-    for accelerator, device, why in _devices(host, backend):
+    for accelerator, device, why in _devices(host, backend, broken):
         if device is None:
             yield _finding(backend, accelerator.name, "ABSENT", why)
         else:
@@ -70,19 +72,27 @@ def _examine(host: PluginHost, backend: Backend, disabled: tuple[str, ...]) -> I
 
 
 def _devices(
-    host: PluginHost, backend: Backend
+    host: PluginHost, backend: Backend, broken: Broken
 ) -> Iterator[tuple[Accelerator, Device | None, str]]:
     for accelerator in host.accelerators:
-        if accelerator.name in backend.accelerators:
-            devices = accelerator.devices()
-            for device in devices:
+        devices: Sequence[Device] = ()
+        virtual: list[Device | None] = []
+        is_meant, absence = accelerator.name in backend.accelerators, ""
+        try:
+            devices = devices_of(host, accelerator) if is_meant else ()
+            absence = "" if devices else absence_of(host, accelerator)
+            virtual = [
+                device_of(host, accelerator, f"virtual:{arch}")
+                for arch in backend.virtual_targets[:1]
+            ]
+        except AtrexError as error:  # said once, whatever the number of backends
+            broken[accelerator.name] = ("accelerator", str(error))
+            continue
+        if is_meant and not devices:
+            yield accelerator, None, absence
+        for device in (*devices, *virtual):
+            if device is not None:
                 yield accelerator, device, ""
-            if not devices:
-                yield accelerator, None, accelerator.absence()
-        for arch in backend.virtual_targets[:1]:
-            stand_in = accelerator.device(f"virtual:{arch}")
-            if stand_in is not None:
-                yield accelerator, stand_in, ""
 
 
 def _probe(
@@ -129,4 +139,4 @@ def _finding(backend: Backend, device: str, status: str, why: str) -> Finding:
 
 def _line(finding: Finding) -> str:
     where = f"{finding['backend'] or finding['check']} {finding['device']}".strip()
-    return f"{finding['status']:6} {where:24} {finding['why']}"
+    return f"{finding['status']:6} {where:24} {one_line(finding['why'])}"

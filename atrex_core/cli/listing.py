@@ -8,9 +8,11 @@ from typing import Any
 
 import click
 
-from atrex_core.errors import UnknownName
-from atrex_core.interfaces import CalibratedProfile
-from atrex_core.model import Origin, Scale
+from atrex_core.cli.console import rendered, say, show
+from atrex_core.errors import AtrexError, UnknownName
+from atrex_core.interfaces import Accelerator, CalibratedProfile
+from atrex_core.model import Device, Origin, Scale
+from atrex_core.planning import absence_of, check_problem, device_of, devices_of
 from atrex_core.plugins import PluginHost
 from atrex_core.suggest import did_you_mean
 
@@ -28,11 +30,11 @@ def command(kind: str, form: str, disabled: tuple[str, ...]) -> None:
     host = PluginHost.discover(disabled=disabled)
     rows = _KINDS[kind](host)
     if form == "json":
-        click.echo(json.dumps({"schema": 1, kind: rows}, allow_nan=False))
+        show(json.dumps({"schema": 1, kind: rows}, allow_nan=False))
         return
     _print_table(rows)
     for broken in host.quarantined:
-        click.echo(str(broken), err=True)
+        say(str(broken))
 
 
 def _backends(host: PluginHost) -> list[Row]:
@@ -52,13 +54,20 @@ def _backends(host: PluginHost) -> list[Row]:
 def _accelerators(host: PluginHost) -> list[Row]:
     rows: list[Row] = []
     for a in host.accelerators:
-        count = len(a.devices())
+        devices, fault = _present(host, a)
+        absence = None
+        if not devices and not fault:
+            try:
+                absence = absence_of(host, a)
+            except AtrexError as error:
+                fault = str(error)
         rows.append(
             {
                 "name": a.name,
-                "devices": count,
+                "devices": len(devices),
                 "timed": a.is_timed,
-                "absence": None if count else a.absence(),
+                "absence": absence,
+                "fault": fault,
                 **_from(host.accelerators, a.name),
             }
         )
@@ -67,33 +76,54 @@ def _accelerators(host: PluginHost) -> list[Row]:
 
 def _devices(host: PluginHost) -> list[Row]:
     rows: list[Row] = []
+    healthy: list[Accelerator] = []
     for accelerator in host.accelerators:
-        for device in accelerator.devices():
+        devices, fault = _present(host, accelerator)
+        if fault:
+            rows.append(_device(host, accelerator, None, fault=fault))
+        else:
+            healthy.append(accelerator)
+        for device in devices:
             profile = host.profile_for(device)
-            rows.append(
-                {
-                    "name": device.id,
-                    "device": device.name,
-                    "arch": device.arch,
-                    "profile": profile.name if profile else None,
-                    **_from(host.accelerators, accelerator.name),
-                }
-            )
+            name = profile.name if profile else None
+            rows.append(_device(host, accelerator, device, profile=name))
     stand_ins = {arch for backend in host.backends for arch in backend.virtual_targets}
-    for accelerator in host.accelerators:
+    for accelerator in healthy:
         for arch in sorted(stand_ins):
-            stand_in = accelerator.device(f"virtual:{arch}")
+            try:
+                stand_in = device_of(host, accelerator, f"virtual:{arch}")
+            except AtrexError as error:
+                rows.append(_device(host, accelerator, None, fault=str(error)))
+                break
             if stand_in is not None:
-                rows.append(
-                    {
-                        "name": stand_in.id,
-                        "device": stand_in.name,
-                        "arch": stand_in.arch,
-                        "profile": None,
-                        **_from(host.accelerators, accelerator.name),
-                    }
-                )
+                rows.append(_device(host, accelerator, stand_in))
     return rows
+
+
+def _device(
+    host: PluginHost,
+    accelerator: Accelerator,
+    device: Device | None,
+    *,
+    profile: str | None = None,
+    fault: str | None = None,
+) -> Row:
+    return {
+        "name": device.id if device else accelerator.name,
+        "device": device.name if device else None,
+        "arch": device.arch if device else None,
+        "profile": profile,
+        "fault": fault,
+        **_from(host.accelerators, accelerator.name),
+    }
+
+
+def _present(host: PluginHost, accelerator: Accelerator) -> tuple[Sequence[Device], str | None]:
+    """Return the devices of an accelerator, or why it cannot say."""
+    try:
+        return devices_of(host, accelerator), None
+    except AtrexError as error:
+        return (), str(error)
 
 
 def _profiles(host: PluginHost) -> list[Row]:
@@ -115,6 +145,7 @@ def _profiles(host: PluginHost) -> list[Row]:
 def _problems(host: PluginHost) -> list[Row]:
     rows: list[Row] = []
     for problem in host.problems:
+        check_problem(host, problem)
         full = problem.select(Scale.FULL)
         rows.append(
             {
@@ -155,19 +186,18 @@ def _from(registry: Any, name: str) -> Row:
 
 def _print_table(rows: Sequence[Row]) -> None:
     from rich.table import Table
-
-    from atrex_core.cli.console import console
+    from rich.text import Text
 
     if not rows:
-        click.echo("none", err=True)
+        say("none")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = [c for c in rows[0] if any(row.get(c) not in (None, [], {}, "") for row in rows)]
     for column in columns:
         table.add_column(column.replace("_", " "))
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    console().print(table)
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    show(rendered(table))
 
 
 def _cell(value: Any) -> str:

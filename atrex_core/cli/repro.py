@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import click
 
 from atrex_core import repro
+from atrex_core.cli.console import show
 from atrex_core.errors import UsageError
 from atrex_core.journal import Journal
 from atrex_core.plugins import PluginHost
@@ -37,12 +40,29 @@ def command(journal: Path, evaluation_id: str, output: Path | None) -> None:
         host.problems[evaluation.problem],
         host.backends[evaluation.backend],
     )
-    path = output or Path(f"repro_{evaluation.id[:10]}.py")
+    path = output or Path(f"repro_{re.sub(r'[^A-Za-z0-9._-]', '_', evaluation.id[:10])}.py")
     try:
+        _keep(path, journal)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"cannot write {str(path)!r}: {(error.strerror or '').lower()}",
             hint="use --output PATH",
         ) from error
-    click.echo(str(path))
+    show(os.fsencode(path))
+
+
+def _keep(path: Path, journal: Path) -> None:
+    """Refuse to overwrite what cannot be written again."""
+    if not path.is_file():
+        return
+    if path.samefile(journal):
+        raise UsageError(
+            f"--output {str(path)!r} is the journal itself", hint="choose another --output"
+        )
+    content = path.read_bytes()
+    if content and not repro.is_script(content):
+        raise UsageError(
+            f"{str(path)!r} exists and is not a script that repro has written",
+            hint="choose another --output, or remove the file",
+        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +16,13 @@ import click
 from attrs import evolve
 
 from atrex_core import live, scoring
-from atrex_core.cli.console import console
+from atrex_core.candidates import source_files
+from atrex_core.cli.console import abandon, is_full, rendered, say, show
 from atrex_core.config import Settings, load_settings
 from atrex_core.errors import AtrexError, ExitCode, UnknownName, UsageError
 from atrex_core.model import Evaluation, Gate, Protocol, Scale, Verdict
 from atrex_core.planning import Plan
+from atrex_core.printable import one_line
 from atrex_core.report import document, table
 from atrex_core.session import Session
 from atrex_core.suggest import did_you_mean
@@ -60,19 +64,22 @@ def command(candidates: tuple[Path, ...], verbose: bool, **flags: Any) -> int:
         raise UnknownName(f"no format is named {settings.format!r}", hint=hint)
     if settings.resume and settings.journal is None:
         raise UsageError("--resume needs a journal", hint="add --journal FILE")
-    _check_writable(settings.output)
+    _check_output(settings)
     if settings.journal is None:
         settings = evolve(settings, journal=default_journal())
     evaluations: list[Evaluation] = []
     with Session(settings) as session:
         planned = session.plan(candidates)
+        _keep_candidates(settings.output, candidates or (planned.backend.kernels,))
         evaluations += session.earlier(planned)
         fresh = session.run(planned)
         try:
             for evaluation in live.shown(fresh, total=session.remaining(planned)):
                 evaluations.append(evaluation)
-        except (KeyboardInterrupt, AtrexError):
+        except (KeyboardInterrupt, AtrexError) as end:
             if evaluations:  # what was found out is not lost
+                if isinstance(end, AtrexError):  # it may be the journal that failed
+                    settings = evolve(settings, journal=None)
                 _report(settings, planned, evaluations, verbose=verbose)
             raise
     _report(settings, planned, evaluations, verbose=verbose)
@@ -84,7 +91,11 @@ def default_journal() -> Path | None:
 
     None where that folder cannot be written; the run then goes on without a journal.
     """
-    state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    try:
+        state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    except RuntimeError:  # neither HOME nor an entry in the list of users
+        log.warning("no journal is kept: there is no home folder; use --journal")
+        return None
     folder = Path(state) / "atrex-eval"
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     try:
@@ -119,43 +130,77 @@ def _report(
         text = json.dumps(document.document(evaluations, summary), allow_nan=False)
     else:
         text = _tables(evaluations, summary, verbose=verbose)
-        if settings.journal is not None:
-            click.echo(f"journal: {settings.journal}", err=True)
     if settings.output is None:
-        click.echo(text)
-        return
+        _print(text, settings.journal)
+    else:
+        try:
+            settings.output.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            _print(text, settings.journal)  # nothing measured is lost
+            raise _unwritable(settings.output, error) from error
+    if settings.format != "json" and settings.journal is not None:
+        say(f"journal: {one_line(str(settings.journal), 5000)}")
+
+
+def _print(text: str, journal: Path | None) -> None:
+    """Print the report; a full disk must not hide the verdict, which the exit code still tells."""
     try:
-        settings.output.write_text(text + "\n", encoding="utf-8")
+        show(text)
     except OSError as error:
-        click.echo(text)  # nothing measured is lost
-        raise _unwritable(settings.output, error) from error
+        if not is_full(error):
+            raise
+        abandon(sys.stdout)
+        kept = f"the results are in {str(journal)!r}" if journal else "see also --journal"
+        say(f"error: cannot write the results: {(error.strerror or '').lower()}")
+        say(one_line(f"hint: free some space; {kept}"))
 
 
 def _tables(evaluations: Sequence[Evaluation], summary: scoring.Summary, *, verbose: bool) -> str:
-    out = console()
-    with out.capture() as capture:
-        listed = list(evaluations)
-        if len(listed) > table.MOST_ROWS and not verbose:
-            listed = [e for e in listed if e.outcome is not Verdict.PASSED][: table.MOST_ROWS]
-        if listed:
-            out.print(table.evaluations_table(listed))
-            out.print()
-        out.print(table.operators_table(summary))
-    lines = [capture.get().rstrip(), ""]
+    listed = list(evaluations)
+    if len(listed) > table.MOST_ROWS and not verbose:
+        listed = [e for e in listed if e.outcome is not Verdict.PASSED][: table.MOST_ROWS]
+    lines = [rendered(table.evaluations_table(listed)), ""] if listed else []
+    lines += [rendered(table.operators_table(summary)), ""]
     lines += table.reasons(evaluations)
     lines += table.headline(summary, evaluations)
     return "\n".join(lines)
 
 
-def _check_writable(path: Path | None) -> None:
-    """Find out before hours of work whether the report can be written."""
+def _check_output(settings: Settings) -> None:
+    """Find out before hours of work whether the report can be written, and over what."""
+    path = settings.output
     if path is None:
         return
+    if settings.journal is not None and _is_same(path, settings.journal):
+        raise UsageError(
+            f"--output {str(path)!r} is the journal itself", hint="choose another --output"
+        )
     try:
+        if path.exists() and stat.S_ISFIFO(path.stat().st_mode):
+            return  # opening it would wait for a reader, and closing it would send him away
         with path.open("a", encoding="utf-8"):
             pass
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _keep_candidates(output: Path | None, paths: Sequence[Path | None]) -> None:
+    """Refuse to write the report over what the run reads."""
+    for path in paths:
+        if path is None or output is None:
+            continue
+        files = source_files(path, quiet=True) if path.is_dir() else [path]
+        if any(_is_same(output, file) for file in files):
+            raise UsageError(
+                f"--output {str(output)!r} is a candidate", hint="choose another --output"
+            )
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    try:
+        return first.samefile(second)
+    except OSError:  # one of them is still to be written
+        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def _unwritable(path: Path, error: OSError) -> UsageError:

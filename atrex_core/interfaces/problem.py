@@ -45,7 +45,11 @@ class Problem(ABC):
     @property
     @abstractmethod
     def public_files(self) -> Sequence[Path]:
-        """The files that a candidate's author, and a worker, may see."""
+        """The files that a candidate's author, and a worker, may see.
+
+        `repro` needs two of them: `inputs.py` with `make_inputs(**axes, regime=, seed=, device=)`
+        and `reference.py` with `Model`, both runnable alone. Other names are free.
+        """
 
     @abstractmethod
     def inputs(self, workload: Workload) -> Sequence[TensorSpec]:

@@ -14,6 +14,7 @@ from atrex_core.journal.records import (
     ResumeKey,
     SourceRecord,
     is_complete,
+    limits_changed,
     resume_key,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "ResumeKey",
     "SourceRecord",
     "is_complete",
+    "limits_changed",
     "resume_key",
     "upgraded",
 ]

@@ -117,8 +117,12 @@ class Journal:
 
         See `is_complete`. An absent journal has nothing.
         """
-        if not self.path.exists():
+        try:
+            self.path.stat()
+        except FileNotFoundError:
             return frozenset()
+        except OSError as error:
+            raise _explained("read", self.path, error) from error
         return frozenset(resume_key(e) for e in self if is_complete(e, until))
 
     def read(self) -> Contents:
@@ -131,6 +135,7 @@ class Journal:
             status = self.path.stat()
             if stat.S_ISCHR(status.st_mode):
                 raise UsageError(f"'{self.path}' is a device, not a journal")
+            _refuse_pipe(self.path, status.st_mode)
             version = (status.st_ino, status.st_size, status.st_mtime_ns)
             if self._read is None or self._read[0] != version:
                 self._read = version, contents(self.path.read_bytes(), str(self.path))
@@ -143,6 +148,8 @@ class Journal:
             return self._file
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
+            if self.path.exists():
+                _refuse_pipe(self.path, self.path.stat().st_mode)
             file = os.open(self.path, flags, 0o666)
         except OSError as error:
             raise _explained("write", self.path, error) from error
@@ -182,6 +189,15 @@ class Journal:
             _sync(file)
         except OSError as error:
             raise _explained("write", self.path, error) from error
+
+
+def _refuse_pipe(path: Path, mode: int) -> None:
+    """Refuse what would keep us waiting for another process, or forget what it is given."""
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        raise UsageError(
+            f"'{path}' is a {'pipe' if stat.S_ISFIFO(mode) else 'socket'}, not a journal",
+            hint="a journal is a file: it is read again and appended to",
+        )
 
 
 def _lock(file: int, path: Path) -> None:
@@ -230,6 +246,8 @@ def _explained(verb: str, path: Path, error: OSError) -> AtrexError:
             return UsageError(message, hint="check the path; a run writes it with --journal")
         case errno.ENOENT | errno.ENOTDIR:
             return UsageError(message, hint=f"create folder '{path.parent}' first")
+        case errno.ENAMETOOLONG | errno.ELOOP:
+            return UsageError(message, hint="choose another file with --journal")
         case errno.EISDIR:
             return UsageError(message, hint="name a file inside it")
         case errno.EACCES | errno.EPERM | errno.EROFS:

@@ -25,6 +25,12 @@ NOT_ASKED: Final = "not asked for"
 """How the reason of a gate begins that was skipped because the run was to stop before it."""
 
 
+_ASKED: Final = ("targets", "cases")
+"""What a request must agree in. More patience or memory can only turn a failure around: see
+`limits_changed`."""
+_LIMITS: Final = ("timeout_s", "memory_limit_bytes")
+
+
 class Encoding(StrEnum):
     """How a candidate's source is kept as text."""
 
@@ -133,7 +139,7 @@ def resume_key(evaluation: Evaluation) -> ResumeKey:
         protocol=evaluation.protocol,
         pack_digest=evaluation.pack.digest,
         scale=evaluation.scale,
-        request=tuple(sorted(evaluation.request.items())),
+        request=tuple((name, evaluation.request.get(name, "")) for name in _ASKED),
     )
 
 
@@ -149,6 +155,13 @@ def is_complete(evaluation: Evaluation, until: Gate | None = None) -> bool:
     gates = list(Gate)
     wanted = gates[: gates.index(until) + 1] if until else gates
     return all(_was_judged(evaluation.gates.get(gate)) for gate in wanted)
+
+
+def limits_changed(evaluation: Evaluation, request: Mapping[str, str]) -> bool:
+    """Return whether a failure was judged under other limits than `request` has now."""
+    if evaluation.first_failure is None:
+        return False
+    return any(evaluation.request.get(name) != request.get(name) for name in _LIMITS)
 
 
 def _was_judged(result: GateResult | None) -> bool:

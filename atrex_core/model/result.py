@@ -203,6 +203,12 @@ class Evaluation:
             return Verdict.UNMEASURED
         return Verdict.PASSED
 
+    @property
+    def reason(self) -> str | None:
+        """In one line, which gate failed and why; None when none did."""
+        failure = self.first_failure
+        return f"{failure[0]}: {failure[1].reason}" if failure else None
+
     def passed(self, *gates: Gate) -> bool:
         """Return whether every one of `gates` passed."""
         return all(

@@ -275,7 +275,8 @@ class _Worker:
         if message is not None:
             self.stage.set(Stage.COMPILE)
             return CandidateFault(Fault.COMPILE, _first_line(message), {"message": message})
-        text = f"{type(error).__name__}: {_first_line(str(error))}".rstrip(": ")
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        text = f"{type(error).__name__}: {_first_line(said)}".rstrip(": ")
         details = {"traceback": "".join(traceback.format_exception(error))[-_MOST_TRACEBACK:]}
         return CandidateFault(Fault.EXCEPTION, f"{text}{where}", details)
 

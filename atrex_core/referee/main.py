@@ -18,7 +18,7 @@ from pathlib import Path
 from attrs import define, evolve, field
 
 from atrex_core.blank import blank_evaluation
-from atrex_core.errors import AtrexError, ExitCode
+from atrex_core.errors import AtrexError, ExitCode, PluginError
 from atrex_core.interfaces import Accelerator, Backend, CalibratedProfile, Problem
 from atrex_core.model import (
     Candidate,
@@ -99,7 +99,7 @@ class Referee:
 
     bench: Bench
     channel: Channel
-    _begin: Begin | None = None
+    _broken_pack: str | None = None
     _candidate: Candidate | None = None
     _docket: Docket | None = None
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
@@ -148,7 +148,6 @@ class Referee:
             self._docket.close()
         source = base64.b64decode(request.source)
         problem = self.bench.problems[request.problem]
-        self._begin = request
         self._candidate = Candidate(
             name=request.submission,
             problem=request.problem,
@@ -161,10 +160,13 @@ class Referee:
             device=self.bench.device,
             limits=_limits(self.bench.setup),
             source=source,
-            public_files={
-                f"problem/{path.name}": path.read_bytes() for path in problem.public_files
-            },
         )
+        self._broken_pack = None
+        try:
+            for path in problem.public_files:
+                self._docket.public_files[f"problem/{path.name}"] = path.read_bytes()
+        except OSError as error:
+            self._broken_pack = f"problem {problem.name!r}: cannot read its public half: {error}"
 
     def _judge(self, request: Judge) -> Evaluation:
         assert self._candidate is not None, "Begin comes first"
@@ -181,6 +183,8 @@ class Referee:
         blank = self._blank(request, problem, workload)
         started = time.monotonic()
         try:
+            if self._broken_pack:
+                raise PluginError(self._broken_pack)
             trial.run()
         except Exception as error:  # noqa: BLE001  (ours or a pack's fault: a result says so)
             self._docket.close()

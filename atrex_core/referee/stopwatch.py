@@ -95,11 +95,11 @@ class Stopwatch:
 
     def _time(self) -> tuple[Timing, list[str]]:
         """Measure until both clocks agree: threads that settle differently are no lie."""
-        for _ in range(_ATTEMPTS):
-            claim = self._sample()
-            timing, flags = self._settle(claim, self._call_slopes())
+        timing, flags = self._settle(self._sample(), self._call_slopes())
+        for _ in range(_ATTEMPTS - 1):
             if not flags:
                 break
+            timing, flags = self._settle(self._sample(), self._call_slopes())
         return timing, flags + _spread(timing)
 
     # -- what the worker claims ----------------------------------------------------------------

@@ -166,7 +166,7 @@ class Trial:
         seconds = [s for s in claimed if 0 <= s < _A_DAY_S]
         self.compile_seconds = sum(seconds) if seconds else None
         failed: list[str] = []
-        if isinstance(answer, Done):
+        if self._live.alive:  # a call that raised has launched, and so compiled, what it needs
             for target in self.bench.setup.targets:
                 built = self._build(target)
                 details["targets"][target] = built
@@ -175,8 +175,15 @@ class Trial:
         if failed:
             result = GateResult(outcome=Outcome.FAILED, reason="; ".join(failed), details=details)
             self._end(Gate.COMPILE, result)
-        self._speak(Gate.COMPILE, GateResult(outcome=Outcome.PASSED, details=details))
-        if not isinstance(answer, Done):  # it compiled, and then failed while running
+        if self.bench.setup.targets and not details["targets"]:
+            reason = "not built for the targets asked for: the first call ended the process"
+            skipped = GateResult(outcome=Outcome.SKIPPED, reason=reason, details=details)
+            self._speak(Gate.COMPILE, skipped)
+        else:
+            self._speak(Gate.COMPILE, GateResult(outcome=Outcome.PASSED, details=details))
+        is_asked_for_more = _order(self.bench.setup.until) > _order(Gate.COMPILE)
+        if not isinstance(answer, Done) and is_asked_for_more:
+            # It compiled, and then failed while running.
             self._charge(answer, Gate.CORRECTNESS, case=f"first call ({case.regime})")
 
     def _build(self, target: str) -> dict[str, Any]:

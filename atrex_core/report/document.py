@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def entry(evaluation: Evaluation) -> Mapping[str, Any]:
     plain = codec.unstructure(evaluation)
     timing = plain["timing"]
     if timing is not None:
-        timing["cv"] = evaluation.timing.cv if evaluation.timing else None
+        timing["cv"] = _spread(evaluation)
     return {
         **plain,
         "device": evaluation.device.id,
@@ -34,3 +35,11 @@ def entry(evaluation: Evaluation) -> Mapping[str, Any]:
         "outcome": str(evaluation.outcome),
         "gap": None,
     }
+
+
+def _spread(evaluation: Evaluation) -> float | None:
+    try:
+        cv = evaluation.timing.cv if evaluation.timing else None
+    except OverflowError:  # a journal of somebody else's may hold any numbers
+        return None
+    return cv if cv is not None and math.isfinite(cv) else None

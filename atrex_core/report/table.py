@@ -16,6 +16,8 @@ MOST_ROWS = 60
 """With more evaluations than this, only what did not pass is listed one by one."""
 
 _MOST_LINE = 2000
+_ABSURD = 1e9
+"""No number of a working run is larger; a journal of somebody else's may hold any."""
 
 _MARKS = {
     Outcome.PASSED: "[green]pass[/]",
@@ -33,8 +35,8 @@ _HEADINGS = {
 
 def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = False) -> Table:
     """Return one row for each evaluation: the gates, both times, the bound, the share."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     several = len({e.submission for e in evaluations}) > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -51,16 +53,17 @@ def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = Fals
     table.add_column("flags")
     for e in evaluations:
         timing, bound, share = e.timing, e.bound, e.share_of_roofline
-        cells = [e.id[:10]] if with_id else []
-        cells += [escape(one_line(e.submission))] if several else []
-        cells += [escape(e.problem), escape(e.workload)]
+        # Text is never read as markup: a journal's names are other people's words.
+        cells: list[str | Text] = [Text(one_line(e.id[:10]))] if with_id else []
+        cells += [Text(one_line(e.submission))] if several else []
+        cells += [Text(one_line(e.problem)), Text(one_line(e.workload))]
         cells += [_mark(e, gate) for gate in _HEADINGS]
         cells += [
             _number(timing.device_us if timing else None),
             _number(timing.call_us if timing else None),
             _number(bound.t_sol_us if bound else None),
             _percent(share.device if share else None),
-            " ".join(e.flags),
+            Text(one_line(" ".join(e.flags))),
         ]
         table.add_row(*cells)
     return table
@@ -69,6 +72,7 @@ def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = Fals
 def operators_table(summary: Summary) -> Table:
     """Return one row for each operator."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("operator", no_wrap=True)
@@ -78,8 +82,8 @@ def operators_table(summary: Summary) -> Table:
         if not found.workloads:
             continue
         table.add_row(
-            name,
-            f"{found.weight:.4f}",
+            Text(one_line(name)),
+            _score(found.weight),
             str(found.workloads),
             _percent(found.pass_rate),
             _percent(found.s_device),
@@ -125,7 +129,7 @@ def headline(summary: Summary, evaluations: Sequence[Evaluation]) -> Iterator[st
             dsl = summary.s_agg_dsl
             yield f"S_agg_dsl {_score(dsl.device)} device   {_score(dsl.call)} call"
     elif summary.headline_withheld:
-        yield f"no S_agg: {summary.headline_withheld}"
+        yield one_line(f"no S_agg: {summary.headline_withheld}")
 
 
 _LABELS = {
@@ -144,14 +148,16 @@ def _mark(evaluation: Evaluation, gate: Gate) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,.0f}" if 1000 <= value < _ABSURD else f"{value:.3g}"
 
 
 def _percent(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.1%}" if value >= 0.001 else f"{value:.2g}"
+    return f"{value:.1%}" if 0.001 <= value < _ABSURD else f"{value:.2g}"
 
 
 def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if abs(value) < _ABSURD else f"{value:.4g}"

@@ -54,21 +54,33 @@ def describe(error: BaseException | None) -> str | None:
 
 
 def _compilation_message(error: CompilationError, blamed: _Blame | None) -> str:
-    """Put what is wrong first, then the source up to the caret."""
-    innermost: Any = error
-    while isinstance(innermost.__cause__, CompilationError):
-        innermost = innermost.__cause__
-    reason = innermost.error_message or repr(innermost.__cause__ or innermost)
+    """Put what is wrong first, then the author's own source up to the caret.
+
+    The compiler reports from the inside out: what is wrong may be found in its own library, but
+    what is to be mended is the innermost line of the kernel itself.
+    """
+    chain: list[Any] = [error]
+    while isinstance(chain[-1].__cause__, CompilationError):
+        chain.append(chain[-1].__cause__)
+    reason = chain[-1].error_message or repr(chain[-1].__cause__ or chain[-1])
     function = blamed.function if blamed else None
-    line = getattr(innermost.node, "lineno", None)
+    theirs = [e for e in chain if _is_in_the_file_of(function, e.src)]
+    shown = theirs[-1] if theirs else chain[-1]
+    line = getattr(shown.node, "lineno", None)
     place = ""
     # In a device function of its own, the line is that function's: the excerpt shows it.
-    if function is not None and line is not None and innermost.src == function.src:
+    if function is not None and line is not None and shown.src == function.src:
         name = Path(function.fn.__code__.co_filename).name
         place = f"{name}:{_file_line(function, line)}: "
-    match = _EXCERPT.search(str(innermost))
-    excerpt = match["excerpt"] if match else str(innermost)
+    match = _EXCERPT.search(str(shown))
+    excerpt = match["excerpt"] if match else str(shown)
     return f"{place}{reason}\n{excerpt}"
+
+
+def _is_in_the_file_of(function: Any, source: str | None) -> bool:
+    if function is None or not source:
+        return False
+    return source.strip() in "".join(linecache.getlines(function.fn.__code__.co_filename))
 
 
 def _file_line(function: Any, line: int) -> int:

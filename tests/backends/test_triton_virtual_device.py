@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -245,17 +244,14 @@ def test_benchmarking_by_hand_returns(load: Any) -> None:
 
 
 @TARGETS
-def test_a_small_norm_is_executed_in_milliseconds(load: Any, target: str) -> None:
+def test_a_small_norm_is_executed_again_and_again(load: Any, target: str) -> None:
     module = load(_RMS_NORM, target)
     x, w, y = _bf16(8, 1024), _bf16(1024, seed=1), torch.empty(8, 1024)
     module.rms_norm[(8,)](x, w, y, 1024, 1e-6, BLOCK=1024)
 
-    best_s = 1.0
     for _ in range(5):
-        started = time.perf_counter()
+        y.fill_(torch.nan)
         module.rms_norm[(8,)](x, w, y, 1024, 1e-6, BLOCK=1024)
-        best_s = min(best_s, time.perf_counter() - started)
 
     wanted = torch.nn.functional.rms_norm(x.double(), (1024,), w.double(), 1e-6)
     torch.testing.assert_close(y.double(), wanted, rtol=1e-5, atol=1e-5)
-    assert best_s < 0.05

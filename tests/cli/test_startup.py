@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from atrex_core.cli.app import _COMMANDS
+from atrex_core.plugins.host import OWN_COMMANDS
+
 _HEAVY = ("torch", "numba", "llvmlite", "triton", "cuda", "numpy", "cattrs")
 _SHOW = """
 import json, sys
@@ -71,3 +74,18 @@ def test_version_is_the_installed_one(shared_cli: Any) -> None:
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.strip().endswith(version("atrex-eval"))
+
+
+def test_interrupt_while_importing_is_one_error(shared_cli: Any) -> None:
+    site = shared_cli.folder / "interrupted"
+    site.mkdir()
+    (site / "click.py").write_text("raise KeyboardInterrupt\n")
+
+    ran = shared_cli.with_variables(PYTHONPATH=str(site)).run("list", "plugins")
+
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err.splitlines() == ["error: interrupted", "hint: nothing was begun"]
+
+
+def test_every_command_of_ours_is_known_to_the_plugin_host() -> None:
+    assert set(_COMMANDS) == OWN_COMMANDS

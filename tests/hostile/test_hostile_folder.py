@@ -135,6 +135,7 @@ def test_report_resumes_from_the_journal_in_printable_lines(run: Run) -> None:
     shown = run.cli.run(
         *("run", _FOLDER, "--backend", "numba", "--workload", _WORKLOAD),
         *("--journal", run.journal, "--resume", "--format", "table"),
+        *("--timeout", str(_TIMEOUT_S), "--memory-limit", str(_MEMORY_BYTES)),
     )
 
     assert shown.code == 1

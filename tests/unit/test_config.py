@@ -184,8 +184,55 @@ BAD_FILES = {
     "snake case": ("timeout_s = 1", "unknown key 'timeout_s'", "did you mean 'timeout-s'? "),
     "text for number": ('timeout-s = "5"', "'timeout-s' must be a number, not '5'", ""),
     "infinite": ("timeout-s = inf", "'timeout-s' must be a finite number, not inf", ""),
-    "negative": ("timeout-s = -1", "'timeout-s' is out of range: -1", "'timeout_s' must be > 0.0"),
+    "negative": ("timeout-s = -1", "'timeout-s' is out of range: -1", "'timeout_s' must be >= 0.1"),
     "none": ("memory-limit-bytes = 0", "'memory-limit-bytes' is out of range: 0", ""),
+    "too short": (
+        "timeout-s = 0.01",
+        "'timeout-s' is out of range: 0.01",
+        "'timeout_s' must be >= 0.1: 0.01",
+    ),
+    "too long": (
+        "timeout-s = 1e7",
+        "'timeout-s' is out of range: 10000000.0",
+        "'timeout_s' must be <= ",
+    ),
+    "too little": (
+        "memory-limit-bytes = 67108863",
+        "'memory-limit-bytes' is out of range: 67108863",
+        "'memory_limit_bytes' must be >= 67108864: 67108863",
+    ),
+    "too much": (
+        "memory-limit-bytes = 1125899906842625",
+        "'memory-limit-bytes' is out of range: 1125899906842625",
+        "'memory_limit_bytes' must be <= 1125899906842624: ",
+    ),
+    "too many cases": (
+        "cases = 10001",
+        "'cases' is out of range: 10001",
+        "'cases' must be <= 10000: ",
+    ),
+    "too many jobs": ("jobs = 1025", "'jobs' is out of range: 1025", "'jobs' must be <= 1024: "),
+    "no budget": (
+        "perf-budget-s = 0",
+        "'perf-budget-s' is out of range: 0",
+        "'perf_budget_s' must be >= 0.001",
+    ),
+    "big budget": (
+        "perf-budget-s = 3601",
+        "'perf-budget-s' is out of range: 3601",
+        "'perf_budget_s' must be <= 3600.0",
+    ),
+    "unprintable number": (
+        f"cases = 0x{'f' * 5000}",
+        "'cases' is out of range: a number that is too long to print",
+        "",
+    ),
+    "path of no user": (
+        'journal = "~nobody-of-that-name/x"',
+        "'journal' must be a path that exists, not '~nobody-of-that-name/x'",
+        "write the path out",
+    ),
+    "path with a zero": ('journal = "a\\u0000b"', "'journal' must be a path, not 'a\\x00b'", ""),
     "boolean for number": ("cases = true", "'cases' must be an integer, not True", ""),
     "float for integer": ("cases = 5.0", "'cases' must be an integer, not 5.0", ""),
     "too few": ("cases = 0", "'cases' is out of range: 0", "'cases' must be >= 1: 0"),
@@ -237,6 +284,15 @@ def test_broken_toml_names_the_line(tmp_path: Path, name: str) -> None:
         load(tmp_path)
 
     assert str(caught.value) == f"{file} is not valid TOML: Invalid value (at line 3, column 9)"
+
+
+def test_number_of_thousands_of_digits_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "atrex.toml", f"cases = {'9' * 5000}\n")
+
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path)
+
+    assert str(caught.value).startswith(f"{file} cannot be read as TOML: Exceeds the limit ")
 
 
 def test_a_pyproject_without_our_table_is_not_ours(tmp_path: Path) -> None:

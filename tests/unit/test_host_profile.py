@@ -54,17 +54,12 @@ def test_host_profile_is_for_the_real_cpu_alone() -> None:
     )
 
 
-def test_measuring_takes_two_seconds_and_gives_an_envelope(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measuring_gives_an_envelope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATREX_CACHE_DIR", str(tmp_path))
     threads = torch.get_num_threads()
-    start_s = perf_counter()
     profile = host_profile().measure(HOST)
-    took_s = perf_counter() - start_s
     peaks = {path: figure.value for path, figure in profile.peak_flops.items()}
 
-    assert took_s < 4  # two, and patience for a machine that is being tested on
     assert torch.get_num_threads() == threads
     assert profile.ceiling is Ceiling.MEASURED
     assert set(peaks) == set(ArithmeticPath)

@@ -75,6 +75,7 @@ def test_a_key_to_resume_by_holds_what_must_agree() -> None:
         protocol=Protocol.STRICT,
         pack_digest="p1",
         scale=Scale.FULL,
+        request=(("targets", ""), ("cases", "")),
     )
 
 

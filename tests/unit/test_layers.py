@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("interfaces", "tensors", "codec", "_tiles"),
     ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "probe", "repro"),
     ("plugins", "scoring"),
+    ("candidates",),
     ("processes", "planning", "report", "live"),
     ("referee",),
     ("referee_process",),

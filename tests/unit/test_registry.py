@@ -107,7 +107,8 @@ def test_commands_cannot_replace_ours() -> None:
         PluginHost.of(Commands("acme", "run")).add_commands(cli)
 
     assert str(caught.value) == (
-        "command 'run' of plugin 'acme' (in memory) is one of atrex-eval's own"
+        "plugin 'acme' (in memory) failed in atrex_commands: "
+        "ValueError: command 'run' is one of atrex-eval's own"
     )
     assert cli.commands == {"run": ours}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -230,17 +229,15 @@ def test_the_interval_narrows_with_more_workloads(
     assert widths[1] < widths[0] / 2
 
 
-def test_a_pack_of_440_workloads_is_scored_in_seconds(
+def test_a_pack_of_440_workloads_is_scored(
     evaluation: Any, headline: Any, facts: Any, whole: Selection
 ) -> None:
     names = [f"w{n}" for n in range(15)]
     problems = tuple(facts(f"op{n}", 0.03, *names) for n in range(30))
     found = [evaluation(p.name, w, 0.1 + n / 40) for p in problems for n, w in enumerate(names)]
-    start_s = perf_counter()
     summary = summarise(found, Selection(pack=whole.pack, problems=problems))
 
     assert headline(summary).device == pytest.approx(0.1 + 7 / 40)
-    assert perf_counter() - start_s < 5
 
 
 # -- phases ------------------------------------------------------------------------------------
