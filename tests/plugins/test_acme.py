@@ -130,7 +130,7 @@ def test_every_seed_is_drawn_anew(session: Session) -> None:
 
 
 def test_unknown_option_of_a_session_is_named() -> None:
-    with pytest.raises(UsageError, match="^a session has no option 'bakend'$") as caught:
+    with pytest.raises(UsageError, match="^unknown setting 'bakend'$") as caught:
         Session(bakend="hammer")
 
     assert caught.value.hint.startswith("did you mean 'backend'?")
