@@ -10,7 +10,7 @@ import click
 from attrs import evolve
 
 from atrex_core.cli.console import show
-from atrex_core.config import Settings
+from atrex_core.config import Settings, load_settings
 from atrex_core.errors import AtrexError, ExitCode
 from atrex_core.interfaces import Accelerator, Backend
 from atrex_core.model import Device, Evaluation, Verdict
@@ -33,6 +33,7 @@ def command(only: str | None, form: str, disabled: tuple[str, ...]) -> int:
 
     Exits 0 when every pair that could work here does, 3 when one does not.
     """
+    disabled = load_settings({"disabled_plugins": disabled}).settings.disabled_plugins
     host = PluginHost.discover(disabled=disabled)
     backends = [host.backends[only]] if only else list(host.backends)
     broken = {q.origin.plugin: ("plugin", q.cause) for q in host.quarantined}

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from atrex_core.cli.console import rendered, say, show
+from atrex_core.config import load_settings
 from atrex_core.errors import AtrexError, UnknownName
 from atrex_core.interfaces import Accelerator, CalibratedProfile
 from atrex_core.model import Device, Origin, Scale
@@ -27,6 +28,7 @@ def command(kind: str, form: str, disabled: tuple[str, ...]) -> None:
     """List KIND: backends, accelerators, devices, profiles, problems or plugins."""
     if kind not in _KINDS:
         raise UnknownName(f"cannot list {kind!r}", hint=did_you_mean(kind, _KINDS))
+    disabled = load_settings({"disabled_plugins": disabled}).settings.disabled_plugins
     host = PluginHost.discover(disabled=disabled)
     rows = _KINDS[kind](host)
     if form == "json":

@@ -76,7 +76,7 @@ def operators_table(summary: Summary) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("operator", no_wrap=True)
-    for heading in ("weight", "workloads", "passed", "share device", "share call"):
+    for heading in ("weight", "workloads", "correct", "share device", "share call"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, found in summary.by_operator.items():
         if not found.workloads:
