@@ -14,7 +14,7 @@ PREFIX = "atrex-worker-"
 
 def make_scratch(files: Mapping[str, bytes]) -> Path:
     """Make a new folder that holds `files`, by relative path."""
-    scratch = Path(tempfile.mkdtemp(prefix=PREFIX))
+    scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     try:
         for name, content in files.items():
             target = scratch / name
@@ -24,6 +24,12 @@ def make_scratch(files: Mapping[str, bytes]) -> Path:
         remove_scratch(scratch)
         raise
     return scratch
+
+
+def remove_own() -> None:
+    """Remove every folder that this process made and that is still there."""
+    for scratch in Path(tempfile.gettempdir()).glob(f"{PREFIX}{os.getpid()}-*"):
+        remove_scratch(scratch)
 
 
 def remove_scratch(scratch: Path) -> None:

@@ -46,6 +46,7 @@ from atrex_core.processes.messages import (
     Ready,
     Setup,
 )
+from atrex_core.processes.scratch import remove_own
 from atrex_core.processes.workers import ForkServerProcess
 from atrex_core.referee.bench import Bench
 from atrex_core.referee.docket import Docket, Limits
@@ -307,6 +308,7 @@ def _limits(setup: Setup) -> Limits:
 def _die_with_orchestrator(lifeline_fd: int) -> None:
     """Wait for the orchestrator's end of a pipe to close, whatever closed it."""
     os.read(lifeline_fd, 1)
+    remove_own()  # also a folder whose worker was yet to be forked
     os._exit(ExitCode.INTERRUPTED)  # the fork server notices, ends its worker and tidies up
 
 
