@@ -255,10 +255,6 @@ class Worker:
         if self.alive:
             self._end("was told to stop")
 
-    def kill(self, reason: str) -> Died:
-        """End the worker for a reason of our own."""
-        return self._end(reason)
-
     def _await(self, deadline: float) -> Any:
         """Wait for a reply while watching for the death of the worker and for its limits."""
         with selectors.DefaultSelector() as selector:

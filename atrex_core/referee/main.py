@@ -33,6 +33,7 @@ from atrex_core.model import (
 )
 from atrex_core.planning import find_device
 from atrex_core.plugins import PluginHost
+from atrex_core.printable import one_line
 from atrex_core.probe import PROBE_NAME, ProbeProblem
 from atrex_core.processes import linux
 from atrex_core.processes.channel import Channel, ChannelClosed
@@ -55,6 +56,7 @@ from atrex_core.referee.trial import Trial
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ")
 """Variables of ours that workers see; everything else stays here."""
 PULSE_S = 5.0
+_MOST_REASON = 450
 _DEFAULT_MEMORY_BYTES = 8 * 2**30
 
 
@@ -76,7 +78,7 @@ def main(arguments: list[str]) -> None:
         channel.send(NotReady(reason=str(error), hint=error.hint, exit_code=code))
         return
     except Exception as error:  # noqa: BLE001  (a plugin may raise anything: say it, and end)
-        reason = f"the referee could not start: {_one_line(error)}"
+        reason = f"the referee could not start: {_said(error)}"
         channel.send(NotReady(reason=reason, hint="", exit_code=ExitCode.HARNESS_ERROR))
         return
     channel.send(
@@ -191,7 +193,7 @@ class Referee:
             self._docket.close()
             silent = (gate for gate in Gate if gate not in trial.gates)
             gate = next(silent, Gate.AUTHENTICITY)
-            reason = f"the referee failed: {_one_line(error)}"
+            reason = f"the referee failed: {_said(error)}"
             details = {"traceback": "".join(traceback.format_exception(error))[-4000:]}
             trial.gates[gate] = GateResult(outcome=Outcome.ERRORED, reason=reason, details=details)
             announce(gate, trial.gates[gate])
@@ -312,8 +314,8 @@ def _die_with_orchestrator(lifeline_fd: int) -> None:
     os._exit(ExitCode.INTERRUPTED)  # the fork server notices, ends its worker and tidies up
 
 
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+def _said(error: BaseException) -> str:
+    return one_line(f"{type(error).__name__}: {error}", _MOST_REASON)
 
 
 if __name__ == "__main__":
