@@ -29,6 +29,8 @@ from atrex_core.interfaces import (
     CalibratedProfile,
     DeviceContext,
     DeviceSamples,
+    Implementation,
+    Inapplicable,
     KernelReport,
     Launch,
     Problem,
@@ -40,10 +42,12 @@ from atrex_core.interfaces import (
 )
 from atrex_core.model import (
     Adoption,
+    Allclose,
     ArithmeticPath,
     Bound,
     Candidate,
     Ceiling,
+    CodeSteps,
     Confidence,
     Container,
     Cost,
@@ -63,6 +67,7 @@ from atrex_core.model import (
     Phase,
     Pipe,
     Protocol,
+    Rule,
     Scale,
     Share,
     TensorSpec,
@@ -71,7 +76,7 @@ from atrex_core.model import (
     Verdict,
     Workload,
 )
-from atrex_core.tensors import dtype_of, torch_dtype
+from atrex_core.tensors import RowBlocks, dense, dtype_of, torch_dtype
 
 if TYPE_CHECKING:
     from atrex_core.config import Settings
@@ -97,6 +102,7 @@ __all__ = [
     "PROJECT",
     "Accelerator",
     "Adoption",
+    "Allclose",
     "ArithmeticPath",
     "AtrexError",
     "Backend",
@@ -107,6 +113,7 @@ __all__ = [
     "CalibratedProfile",
     "Candidate",
     "Ceiling",
+    "CodeSteps",
     "Confidence",
     "Container",
     "Cost",
@@ -122,6 +129,8 @@ __all__ = [
     "GateResult",
     "HardwareProfile",
     "HarnessError",
+    "Implementation",
+    "Inapplicable",
     "Isolation",
     "Journal",
     "KernelReport",
@@ -137,6 +146,8 @@ __all__ = [
     "PluginHost",
     "Problem",
     "Protocol",
+    "RowBlocks",
+    "Rule",
     "RuntimeRequest",
     "Scale",
     "Session",
@@ -154,6 +165,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "Workload",
+    "dense",
     "dtype_of",
     "hookimpl",
     "torch_dtype",

@@ -1,8 +1,11 @@
-"""The one place that maps our dtypes to torch's. Imports torch only when called."""
+"""Our dtypes as torch's, and tensors too large to hold. Imports torch only when called."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from attrs import define, field
 
 from atrex_core.model import DType
 
@@ -31,3 +34,55 @@ def dtype_of(tensor: Any) -> DType | None:
     """Return the `DType` of a torch tensor, or None when the project has no name for it."""
     name = str(tensor.dtype).removeprefix("torch.")
     return next((dtype for dtype, known in _TORCH_NAMES.items() if known == name), None)
+
+
+@define(eq=False)
+class RowBlocks:
+    """A tensor that is computed some rows of its first axis at a time, when they are looked at.
+
+    What a problem may return from `expected` where all of it at once would not fit: a comparison
+    walks the rows in order, so one block is held and each is computed once.
+    """
+
+    shape: tuple[int, ...]
+    step: int
+    """Rows in a block: as many as the device has room to compute at once."""
+    compute: Callable[[int, int], Any]
+    """Return rows `start` to `stop` as a tensor of shape (stop - start, *shape[1:])."""
+    _held: Any = field(default=None, init=False)
+    _index: int = field(default=-1, init=False)
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Return rows `start` to `stop`, whatever blocks they lie in."""
+        import torch
+
+        parts = []
+        for index in range(start // self.step, (stop - 1) // self.step + 1):
+            first = index * self.step
+            block = self._block(index)
+            parts.append(block[max(0, start - first) : stop - first])
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def dense(self) -> Any:
+        """Return all rows as one tensor."""
+        result: Any = None
+        for start in range(0, self.shape[0], self.step):
+            block = self._block(start // self.step)
+            if result is None:
+                result = block.new_empty(self.shape)
+            result[start : start + len(block)] = block
+        self._held, self._index = None, -1
+        return result
+
+    def _block(self, index: int) -> Any:
+        if index != self._index:
+            self._held = None  # makes room for the next
+            start = index * self.step
+            self._held = self.compute(start, min(start + self.step, self.shape[0]))
+            self._index = index
+        return self._held
+
+
+def dense(tensor: Any) -> Any:
+    """Return a tensor that may be `RowBlocks` as one torch tensor."""
+    return tensor.dense() if isinstance(tensor, RowBlocks) else tensor

@@ -17,7 +17,7 @@ from atrex_core.interfaces.backend import (
     Stage,
     TargetFailure,
 )
-from atrex_core.interfaces.problem import Problem, Tensors
+from atrex_core.interfaces.problem import Implementation, Inapplicable, Problem, Tensors
 from atrex_core.interfaces.profile import CalibratedProfile
 
 __all__ = [
@@ -29,6 +29,8 @@ __all__ = [
     "CalibratedProfile",
     "DeviceContext",
     "DeviceSamples",
+    "Implementation",
+    "Inapplicable",
     "KernelReport",
     "Launch",
     "Problem",

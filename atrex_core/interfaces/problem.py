@@ -16,14 +16,22 @@ from atrex_core.model import (
     Cost,
     Pack,
     Phase,
+    Protocol,
+    Rule,
     Scale,
     TensorSpec,
-    Tolerance,
     Workload,
 )
 
 Tensors = Mapping[str, Any]
 """Tensors by name."""
+
+Implementation = Callable[[Workload, Tensors], Tensors]
+"""Outputs by name from inputs by name: an honest one, or a mutant."""
+
+
+class Inapplicable(Exception):
+    """Raised by a mutant on a workload where what it gets wrong cannot matter."""
 
 
 class Problem(ABC):
@@ -36,6 +44,11 @@ class Problem(ABC):
     """Share of production device time as published, before normalisation. Private."""
     phases: ClassVar[tuple[Phase, ...]]
     container: ClassVar[Container] = Container.TENSOR
+    in_place: ClassVar[Mapping[str, str]] = {}
+    """Outputs that may be an input, updated: output name to input name, of the same spec.
+
+    A candidate may return that very input, or a new tensor. No other input may change.
+    """
 
     @property
     @abstractmethod
@@ -72,31 +85,53 @@ class Problem(ABC):
 
     @abstractmethod
     def expected(self, workload: Workload, inputs: Tensors) -> Tensors:
-        """Compute the outputs in high precision: float64, or exact integers."""
+        """Compute the outputs in high precision: float64, or exact integers.
+
+        A large one may be `RowBlocks`, so that it never exists as a whole. `inputs` must stay
+        as they are.
+        """
 
     @abstractmethod
     def honest(self, workload: Workload, inputs: Tensors) -> Tensors:
         """Compute the outputs as an honest implementation in the stated precision would."""
 
     @abstractmethod
-    def tolerance(self, output: TensorSpec) -> Tolerance:
+    def tolerance(self, output: TensorSpec) -> Rule:
         """Return the rule for one floating-point output."""
 
     @abstractmethod
     def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
         """Count semantic work and compulsory bytes; from `inputs` where they matter."""
 
-    def canonical(self, workload: Workload, inputs: Tensors, outputs: Tensors) -> Tensors:
+    def canonical(
+        self, workload: Workload, inputs: Tensors, outputs: Tensors, expected: Tensors
+    ) -> Tensors:
         """Return `outputs` with freedoms that the operator leaves open (ties) settled.
 
-        Applied to the candidate's outputs before comparison. Must keep every wrong answer
-        wrong.
+        Applied to the candidate's outputs before comparison with `expected`. Must keep every
+        wrong answer wrong.
         """
         return outputs
 
-    def mutants(self) -> Mapping[str, Callable[[Workload, Tensors], Tensors]]:
-        """Return wrong implementations, by name, that the correctness gate must reject."""
+    def mutants(self) -> Mapping[str, Implementation]:
+        """Return wrong implementations, by name, that the correctness gate must reject.
+
+        On every workload; where one cannot be wrong (a wrong order of a single thing) it raises
+        `Inapplicable`.
+        """
         return {}
+
+    def variants(self) -> Mapping[str, Implementation]:
+        """Return honest implementations, by name, that the correctness gate must accept.
+
+        Each differs from the reference where a kernel may: order of sums, places of rounding,
+        choice among ties.
+        """
+        return {}
+
+    def under(self, protocol: Protocol) -> Problem | None:
+        """Return this problem as another protocol judges it; None where that has no rules."""
+        return self if protocol is Protocol.STRICT else None
 
     def select(self, scale: Scale) -> Sequence[Workload]:
         """Return the workloads of one scale."""

@@ -12,12 +12,15 @@ from atrex_core.model.hardware import (
     Pipe,
 )
 from atrex_core.model.problem import (
+    Allclose,
     Candidate,
+    CodeSteps,
     Container,
     Cost,
     Origin,
     Pack,
     Phase,
+    Rule,
     Scale,
     TensorSpec,
     Tolerance,
@@ -40,10 +43,12 @@ from atrex_core.model.result import (
 
 __all__ = [
     "Adoption",
+    "Allclose",
     "ArithmeticPath",
     "Bound",
     "Candidate",
     "Ceiling",
+    "CodeSteps",
     "Confidence",
     "Container",
     "Cost",
@@ -63,6 +68,7 @@ __all__ = [
     "Phase",
     "Pipe",
     "Protocol",
+    "Rule",
     "Scale",
     "Share",
     "TensorSpec",

@@ -124,6 +124,39 @@ class Tolerance:
 
 
 @frozen(kw_only=True)
+class CodeSteps:
+    """How far an output in an 8-bit floating type may be from the nearest code, in codes.
+
+    Two honest kernels that sum in another order, or multiply by a reciprocal where another
+    divides, land on neighbouring codes now and then; a wrong scale or a narrower type does so
+    often. The expected value is rounded to `dtype` and codes are counted between the two.
+    """
+
+    dtype: DType
+    """An 8-bit floating type."""
+    flips: float = 0.05
+    """Share of elements that may be off by a code. In a row by itself, four times that."""
+    cap: int = 1
+    """No element may be further off than this many codes."""
+
+
+@frozen(kw_only=True)
+class Allclose:
+    """One absolute and one relative bound for all elements, whatever their scale.
+
+    `|e - a| <= absolute + relative * |a|`: the relative part is scaled by the *candidate's* value
+    `a`, as `torch.allclose(e, a)` does. NaN is never right. For protocols that reproduce others.
+    """
+
+    absolute: float
+    relative: float
+
+
+Rule = Tolerance | CodeSteps | Allclose
+"""How one floating-point output is compared."""
+
+
+@frozen(kw_only=True)
 class Candidate:
     """One submission: a file that exposes `Model`, aimed at one problem."""
 

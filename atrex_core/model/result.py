@@ -66,6 +66,9 @@ class Protocol(StrEnum):
     """A named set of rules. Results under different protocols never mix."""
 
     STRICT = "strict"
+    """Production inputs, errors judged beside an honest implementation's, compulsory bytes."""
+    PAPER = "paper"
+    """Inputs, tolerance, work and bytes as a pack's source published them: for comparison."""
 
     @property
     def least_cases(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from attrs import define, frozen
 
@@ -66,21 +67,39 @@ class Case:
         return cls(regime=regime, seed=seed, inputs=inputs)
 
 
+@frozen(kw_only=True)
+class Truth:
+    """What the outputs should be for one set of inputs: computed once, compared with many times."""
+
+    expected: Tensors
+    honest: Tensors
+
+    @classmethod
+    def of(cls, problem: Problem, workload: Workload, inputs: Tensors) -> Self:
+        """Compute both."""
+        return cls(
+            expected=problem.expected(workload, inputs), honest=problem.honest(workload, inputs)
+        )
+
+
 def judge_outputs(
-    problem: Problem, workload: Workload, inputs: Tensors, outputs: Mapping[str, Tensor]
+    problem: Problem,
+    workload: Workload,
+    inputs: Tensors,
+    outputs: Mapping[str, Tensor],
+    truth: Truth | None = None,
 ) -> dict[str, Comparison]:
     """Compare outputs, by name, with what the problem expects for `inputs`."""
-    expected = problem.expected(workload, inputs)
-    honest = problem.honest(workload, inputs)
-    settled = problem.canonical(workload, inputs, outputs)
+    truth = truth or Truth.of(problem, workload, inputs)
+    settled = problem.canonical(workload, inputs, outputs, truth.expected)
     found = {}
     for spec in problem.outputs(workload):
         found[spec.name] = compare(
             spec,
             problem.tolerance(spec) if spec.dtype.is_floating else None,
             actual=settled[spec.name],
-            expected=expected[spec.name],
-            honest=honest[spec.name],
+            expected=truth.expected[spec.name],
+            honest=truth.honest[spec.name],
             poison=_poison(spec.dtype) if _is_untouched(outputs[spec.name]) else None,
         )
     return found

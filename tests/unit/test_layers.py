@@ -28,7 +28,7 @@ MAX_LINES = 400
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_project", "errors", "printable", "suggest"),
     ("model",),
-    ("interfaces", "tensors", "codec", "_tiles"),
+    ("interfaces", "tensors", "codec"),
     ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "probe", "repro"),
     ("plugins", "scoring"),
     ("candidates",),

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atrex_problems_production._problem import Mutant, ProductionProblem, altering, by_rows
+from atrex_problems_production._problem import ProductionProblem
 
-from atrex_core import ArithmeticPath, Container, Cost, DType, Tensors, TensorSpec, Workload
+from atrex_core import (
+    ArithmeticPath,
+    Container,
+    Cost,
+    DType,
+    Implementation,
+    Tensors,
+    TensorSpec,
+    Workload,
+)
+from atrex_core.packs import altering, by_rows
 
 
 class Operator(ProductionProblem):
@@ -54,7 +64,7 @@ class Operator(ProductionProblem):
         tokens, hidden = _sizes(workload)
         return 4 * tokens * hidden + tokens
 
-    def own_mutants(self) -> Mapping[str, Mutant]:
+    def own_mutants(self) -> Mapping[str, Implementation]:
         """Leave out a term, or hand back the wrong residual."""
 
         def no_epsilon(workload: Workload, inputs: Tensors) -> Tensors:

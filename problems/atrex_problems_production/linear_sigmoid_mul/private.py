@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atrex_problems_production._problem import Mutant, ProductionProblem, altering, by_rows
+from atrex_problems_production._problem import ProductionProblem
 
-from atrex_core import ArithmeticPath, Cost, DType, Tensors, TensorSpec, Tolerance, Workload
+from atrex_core import (
+    ArithmeticPath,
+    Cost,
+    DType,
+    Implementation,
+    Tensors,
+    TensorSpec,
+    Tolerance,
+    Workload,
+)
+from atrex_core.packs import altering, by_rows
 
 
 class Operator(ProductionProblem):
@@ -59,7 +69,7 @@ class Operator(ProductionProblem):
         tokens, hidden, out = _sizes(workload)
         return 2 * tokens * hidden * out + tokens * out
 
-    def own_mutants(self) -> Mapping[str, Mutant]:
+    def own_mutants(self) -> Mapping[str, Implementation]:
         """Leave out the product or a part of it, the bias, the sigmoid, or the last factor."""
 
         def half(_: Workload, inputs: Tensors) -> Tensors:
@@ -69,7 +79,7 @@ class Operator(ProductionProblem):
             ones = inputs["post_mul_mat"] * 0 + 1
             return self.honest(workload, {**inputs, "post_mul_mat": ones})
 
-        def with_gate(gate: Any) -> Mutant:
+        def with_gate(gate: Any) -> Implementation:
             def mutant(_: Workload, inputs: Tensors) -> Tensors:
                 z = inputs["hidden_states"].float() @ inputs["weight"].float().T
                 z = z + inputs["bias"].float()

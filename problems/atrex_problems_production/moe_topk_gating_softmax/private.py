@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from atrex_problems_production._problem import Mutant, ProductionProblem, altering, by_rows
+from atrex_problems_production._problem import ProductionProblem
 
 from atrex_core import (
     ArithmeticPath,
     Container,
     Cost,
     DType,
+    Implementation,
     Tensors,
     TensorSpec,
     Tolerance,
     Workload,
 )
+from atrex_core.packs import altering, by_rows
 
 _TIE = 2.0**-21
 """Relative difference of two probabilities that fp32 need not tell apart."""
@@ -54,10 +56,12 @@ class Operator(ProductionProblem):
         logits = inputs["gating_output"]
         return {
             "topk_weights": by_rows(lambda rows: best(rows).values[:, :top_k], logits),
-            "topk_ids": by_rows(lambda rows: best(rows).indices[:, :top_k], logits).int(),
+            "topk_ids": by_rows(lambda rows: best(rows).indices[:, :top_k], logits).dense().int(),
         }
 
-    def canonical(self, workload: Workload, inputs: Tensors, outputs: Tensors) -> Tensors:
+    def canonical(
+        self, workload: Workload, inputs: Tensors, outputs: Tensors, expected: Tensors
+    ) -> Tensors:
         """Accept another order, or another choice, among experts that fp32 finds equal.
 
         A row of ids that names distinct experts, each as probable as the one expected in its
@@ -66,8 +70,7 @@ class Operator(ProductionProblem):
         import torch
 
         logits = inputs["gating_output"]
-        wanted = self.expected(workload, inputs)["topk_ids"]
-        ids = outputs["topk_ids"]
+        wanted, ids = expected["topk_ids"], outputs["topk_ids"]
         if ids.shape != wanted.shape or ids.dtype != wanted.dtype:
             return outputs
 
@@ -84,7 +87,7 @@ class Operator(ProductionProblem):
             equal = (named - best).abs() <= _TIE * reach * best + _VANISHED
             return inside & distinct & equal.all(-1)
 
-        rows = by_rows(accepted, logits, ids, wanted) > 0
+        rows = by_rows(accepted, logits, ids, wanted).dense() > 0
         return {**outputs, "topk_ids": torch.where(rows[:, None], wanted, ids)}
 
     def tolerance(self, output: TensorSpec) -> Tolerance:
@@ -102,11 +105,11 @@ class Operator(ProductionProblem):
         tokens, experts, _ = _sizes(workload)
         return tokens * (4 * experts - 1)
 
-    def own_mutants(self) -> Mapping[str, Mutant]:
+    def own_mutants(self) -> Mapping[str, Implementation]:
         """Lose an expert, the order, the scale, or the precision."""
         import torch
 
-        def changed(**changes: Callable[[Tensors], Any]) -> Mutant:
+        def changed(**changes: Callable[[Tensors], Any]) -> Implementation:
             def mutant(workload: Workload, inputs: Tensors) -> Tensors:
                 right = self.honest(workload, inputs)
                 return {**right, **{name: change(right) for name, change in changes.items()}}

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atrex_problems_production._problem import Mutant, ProductionProblem, altering, by_rows
+from atrex_problems_production._problem import ProductionProblem
 
-from atrex_core import ArithmeticPath, Cost, DType, Tensors, TensorSpec, Tolerance, Workload
+from atrex_core import (
+    ArithmeticPath,
+    Cost,
+    DType,
+    Implementation,
+    Tensors,
+    TensorSpec,
+    Tolerance,
+    Workload,
+)
+from atrex_core.packs import altering, by_rows
 
 
 class Operator(ProductionProblem):
@@ -89,7 +99,7 @@ class Operator(ProductionProblem):
         per_token = 4 * a["num_query_heads"] * a["head_size"] + 2
         return float(a["num_seqs"] * a["ctx_len"] * per_token)
 
-    def own_mutants(self) -> Mapping[str, Mutant]:
+    def own_mutants(self) -> Mapping[str, Implementation]:
         """Ignore the table, the lengths, or a part of the softmax."""
         import torch
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atrex_problems_production._problem import Mutant, ProductionProblem, altering, by_rows
+from atrex_problems_production._problem import ProductionProblem
 
-from atrex_core import ArithmeticPath, Cost, DType, Tensors, TensorSpec, Workload
+from atrex_core import (
+    ArithmeticPath,
+    Cost,
+    DType,
+    Implementation,
+    Tensors,
+    TensorSpec,
+    Workload,
+)
+from atrex_core.packs import altering, by_rows
 
 
 class Operator(ProductionProblem):
@@ -47,7 +56,7 @@ class Operator(ProductionProblem):
         tokens, hidden = _sizes(workload)
         return 3 * tokens * hidden + tokens
 
-    def own_mutants(self) -> Mapping[str, Mutant]:
+    def own_mutants(self) -> Mapping[str, Implementation]:
         """Confuse the scale, the weight, or the columns."""
 
         def no_epsilon(workload: Workload, inputs: Tensors) -> Tensors:

@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from atrex_problems_production._problem import Mutant, ProductionProblem, altering, by_rows
+from atrex_problems_production._problem import ProductionProblem
 
-from atrex_core import ArithmeticPath, Cost, DType, Tensors, TensorSpec, Workload
+from atrex_core import (
+    ArithmeticPath,
+    Cost,
+    DType,
+    Implementation,
+    Tensors,
+    TensorSpec,
+    Workload,
+)
+from atrex_core.packs import altering, by_rows
 
 
 class Operator(ProductionProblem):
@@ -44,10 +53,10 @@ class Operator(ProductionProblem):
         (out,) = self.outputs(workload)
         return 5 * prod(out.shape)
 
-    def own_mutants(self) -> Mapping[str, Mutant]:
+    def own_mutants(self) -> Mapping[str, Implementation]:
         """Use another activation, or confuse the halves."""
 
-        def with_activation(activation: Callable[[Any], Any]) -> Mutant:
+        def with_activation(activation: Callable[[Any], Any]) -> Implementation:
             def mutant(_: Workload, inputs: Tensors) -> Tensors:
                 gate, up = inputs["x"].float().chunk(2, dim=-1)
                 return {"out": (activation(gate) * up).bfloat16()}

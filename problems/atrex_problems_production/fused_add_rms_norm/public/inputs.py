@@ -1,11 +1,12 @@
 """Inputs of `fused_add_rms_norm`. Run alone; needs nothing but torch.
 
 Regimes, each of which makes some part of the operator visible in the output:
-    nominal   as in production, with a few larger values of `x` at places that the seed decides
-    tiny      the mean square of the sum is near `eps` or far below it
-    shifted   `x` comparable to `residual`, large mean, weights far from one, of both signs
-    rows      rows of very different scale; one row that cancels to zeros where there are several
-    outliers  one value of either input dominates each row
+    published  the distribution as published, and nothing else: for comparison only
+    nominal    as in production, with a few larger values of `x` at places that the seed decides
+    tiny       the mean square of the sum is near `eps` or far below it
+    shifted    `x` comparable to `residual`, large mean, weights far from one, of both signs
+    rows       rows of very different scale; one row that cancels to zeros where there are several
+    outliers   one value of either input dominates each row
 """
 
 import torch
@@ -31,7 +32,9 @@ def make_inputs(
     x = normal(token_count, hidden_size)
     residual = normal(token_count, hidden_size)
     weight = normal(hidden_size) * 0.02 + 1
-    if regime == "nominal":
+    if regime == "published":
+        x *= 0.02
+    elif regime == "nominal":
         x *= 0.02
         x.view(-1)[places(1 + x.numel() // 65536, x.numel())] = 8.0
     elif regime == "tiny":

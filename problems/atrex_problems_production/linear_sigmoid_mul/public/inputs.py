@@ -1,6 +1,7 @@
 """Inputs of `linear_sigmoid_mul`. Run alone; needs nothing but torch.
 
 Regimes, each of which makes some part of the operator visible in the output:
+    published  the distribution as published, and nothing else: for comparison only
     nominal    as in production, with a few large hidden values at places that the seed decides:
                each moves its whole row, so no part of the sum may be left out
     wide       z spreads over several units, so that sigmoid is nowhere near one half
@@ -38,10 +39,11 @@ def make_inputs(
     weight = normal(out_features, hidden_size) * hidden_size**-0.5
     bias = normal(out_features)
     post = normal(token_count, out_features)
-    if regime == "nominal":
+    if regime in ("published", "nominal"):
         hidden *= 0.02
         bias *= 0.02
         post *= 0.02
+    if regime == "nominal":
         rows = places(max(8, token_count // 16), token_count)
         hidden[rows, places(len(rows), hidden_size)] = hidden_size**0.5
     elif regime == "wide":
@@ -56,6 +58,6 @@ def make_inputs(
         sign = torch.arange(token_count, device=device) % 2 * 2.0 - 1
         hidden[:, column] = (8 * sign[:, None]).to(hidden.dtype)
         weight[:, column] = 1
-    else:
+    elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"hidden_states": hidden, "weight": weight, "bias": bias, "post_mul_mat": post}

@@ -1,6 +1,7 @@
 """Inputs of `moe_topk_gating_softmax`. Run alone; needs nothing but torch.
 
 Regimes, each of which makes some part of the operator visible in the output:
+    published  the distribution as published, and nothing else: for comparison only
     nominal    as in production, with a clear winner in a few rows that the seed decides
     ties       few distinct logits, so that many experts are exactly equal
     near_ties  pairs of experts whose logits differ in the last bit
@@ -40,6 +41,6 @@ def make_inputs(
         logits *= 12
     elif regime == "shifted":
         logits += 120 * (1 - 2 * (torch.arange(token_count, device=device) % 2))[:, None]
-    else:
+    elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"gating_output": logits}

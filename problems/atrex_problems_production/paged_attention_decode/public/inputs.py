@@ -1,12 +1,13 @@
 """Inputs of `paged_attention_decode`. Run alone; needs nothing but torch.
 
 Regimes, each of which makes some part of the operator visible in the output:
-    nominal  as in production: full sequences, blocks in order, with a few loud keys at places
-             that the seed decides
-    ragged   lengths from 0 and 1 up, blocks in any order
-    flat     queries of zero: every live token counts the same
-    peaked   wide scores far from zero, so that softmax must subtract its maximum
-    needle   one token of each sequence decides, often the last live one
+    published  the distribution as published, and nothing else: for comparison only
+    nominal    as in production: full sequences, blocks in order, with a few loud keys at places
+               that the seed decides
+    ragged     lengths from 0 and 1 up, blocks in any order
+    flat       queries of zero: every live token counts the same
+    peaked     wide scores far from zero, so that softmax must subtract its maximum
+    needle     one token of each sequence decides, often the last live one
 Outside `nominal`, whatever must not be read holds large finite values.
 """
 
@@ -30,7 +31,7 @@ def make_inputs(
     device: str = "cpu",
 ) -> dict[str, torch.Tensor]:
     """Draw a query for each sequence, a cache with 16 spare blocks, tables and lengths."""
-    if regime not in ("nominal", "ragged", "flat", "peaked", "needle"):
+    if regime not in ("published", "nominal", "ragged", "flat", "peaked", "needle"):
         raise ValueError(f"unknown regime {regime!r}")
     rng = torch.Generator(device).manual_seed(seed)
     kind = torch.bfloat16 if dtype == "bf16" else torch.float16
@@ -46,7 +47,7 @@ def make_inputs(
     v = normal(blocks, block_size, num_kv_heads, head_size)
     tables = torch.arange(num_seqs * table_width, device=device)
     lengths = torch.full((num_seqs,), ctx_len, device=device)
-    if regime != "nominal":
+    if regime not in ("published", "nominal"):
         tables = _scattered(blocks, rng, device)[tables]
         lengths = _ragged(num_seqs, ctx_len, block_size, rng, device)
         if regime in ("flat", "peaked") and num_seqs == 1:
@@ -70,7 +71,7 @@ def make_inputs(
         chosen = torch.where(sequence % 2 == 0, last, chosen)
         _plant(k, v, query, tables, sequence, chosen, strength=9.0)
 
-    if regime != "nominal":
+    if regime not in ("published", "nominal"):
         token = torch.arange(table_width * block_size, device=device)
         live = token < lengths[:, None]
         block, slot = tables[:, token // block_size], (token % block_size).expand_as(live)

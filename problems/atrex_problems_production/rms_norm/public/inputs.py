@@ -1,11 +1,12 @@
 """Inputs of `rms_norm`. Run alone; needs nothing but torch.
 
 Regimes, each of which makes some part of the operator visible in the output:
-    nominal   as in production, with a few larger values at places that the seed decides
-    tiny      the mean square is near `eps` or far below it
-    shifted   large mean, so that nothing may be subtracted; weights far from one, of both signs
-    rows      rows of very different scale; one row of zeros where there are several
-    outliers  one value dominates each row
+    published  the distribution as published, and nothing else: for comparison only
+    nominal    as in production, with a few larger values at places that the seed decides
+    tiny       the mean square is near `eps` or far below it
+    shifted    large mean, so that nothing may be subtracted; weights far from one, of both signs
+    rows       rows of very different scale; one row of zeros where there are several
+    outliers   one value dominates each row
 """
 
 import torch
@@ -30,7 +31,9 @@ def make_inputs(
 
     x = normal(token_count, hidden_size)
     weight = normal(hidden_size) * 0.02 + 1
-    if regime == "nominal":
+    if regime == "published":
+        x *= 0.02
+    elif regime == "nominal":
         x *= 0.02
         x.view(-1)[places(1 + x.numel() // 65536, x.numel())] = 1.0
     elif regime == "tiny":

@@ -11,6 +11,8 @@ from typing import Any
 
 from attrs import frozen
 
+from atrex_core.tensors import RowBlocks
+
 Tensor = Any
 """`torch.Tensor`; core never imports torch at module level."""
 
@@ -87,9 +89,30 @@ class Tile:
         return (self.rows.start + row) * self.width + self.columns.start + column
 
 
-def as_rows(tensor: Tensor) -> Tensor:
-    """View a tensor as a matrix whose rows run along its last axis."""
+def as_rows(tensor: Any) -> Any:
+    """View a tensor, or `RowBlocks`, as a matrix whose rows run along its last axis."""
+    if isinstance(tensor, RowBlocks):
+        return _Matrix(tensor)
     return tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else tensor.reshape(1, 1)
+
+
+@frozen
+class _Matrix:
+    """`RowBlocks` as a matrix: cut by two slices, or asked for one element."""
+
+    tensor: RowBlocks
+
+    def __getitem__(self, key: tuple[Any, Any]) -> Tensor:
+        rows, columns = key
+        if isinstance(rows, int):
+            return self[rows : rows + 1, columns : columns + 1].reshape(())
+        if len(self.tensor.shape) == 1:
+            return self.tensor.rows(columns.start, columns.stop)[None]
+        inner = math.prod(self.tensor.shape[1:-1])
+        first, last = rows.start // inner, -(-rows.stop // inner)
+        block = self.tensor.rows(first, last)
+        matrix = block.reshape(-1, block.shape[-1])
+        return matrix[rows.start - first * inner : rows.stop - first * inner, columns]
 
 
 def blocks(rows: int, width: int) -> Iterator[list[Tile]]:
