@@ -15,7 +15,7 @@ from atrex_core.candidates import find_candidates, read_candidate
 from atrex_core.config import Settings
 from atrex_core.errors import AtrexError, NothingToDo, Unavailable, UnknownName, UsageError
 from atrex_core.interfaces import Accelerator, Backend, Problem
-from atrex_core.model import Candidate, Device, Pack, Phase, Scale, Workload
+from atrex_core.model import Candidate, Device, Pack, Phase, Protocol, Scale, Workload
 from atrex_core.plugins import PluginHost
 from atrex_core.plugins.blame import blaming
 from atrex_core.printable import one_line
@@ -238,6 +238,7 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
     items = []
     for candidate in candidates:
         check_problem(host, host.problems[candidate.problem])
+        problem_under(host, candidate.problem, settings.protocol)
         workloads = _workloads(host.problems[candidate.problem], scale, settings.workload)
         if workloads:
             items.append((candidate, workloads))
@@ -282,6 +283,22 @@ def check_problem(host: PluginHost, problem: Problem) -> None:
         summary: object = problem.summary
         if not isinstance(summary, str):
             raise TypeError(f"its summary is {summary!r}")
+
+
+def problem_under(host: PluginHost, name: str, protocol: Protocol) -> Problem:
+    """Return a problem as `protocol` judges it.
+
+    Raises:
+        Unavailable: it has no rules for that protocol.
+    """
+    with blaming(host.problems, name):
+        problem = host.problems[name].under(protocol)
+    if problem is None:
+        raise Unavailable(
+            f"problem {name!r} has no rules for the {protocol} protocol",
+            hint=f"--protocol {Protocol.STRICT} works for every problem",
+        )
+    return problem
 
 
 def _sound(host: PluginHost, chosen: set[str]) -> Iterator[Problem]:

@@ -91,6 +91,10 @@ class DeviceContext(ABC):
         microseconds for one call each, or a reason and no samples.
         """
 
+    def free_bytes(self) -> int | None:
+        """Return how much memory the device could still give this process, if it is known."""
+        return None
+
     def peak_memory_bytes(self) -> int | None:
         """Return the most memory this process held since the last reset, if it is known."""
         return None

@@ -110,6 +110,8 @@ class OpenWorkload:
     buffers: tuple[BufferHandle, ...]
     input_sets: tuple[tuple[Placement, ...], ...]
     outputs: tuple[Placement, ...]
+    in_place: Mapping[str, str] = field(factory=dict)
+    """Outputs that may be an input, updated: output name to input name."""
 
 
 @frozen(kw_only=True)

@@ -24,6 +24,7 @@ class Workspace:
     buffers: Sequence[Buffer]
     input_sets: Sequence[Mapping[str, Tensor]]
     outputs: Sequence[tuple[TensorSpec, Tensor]]
+    in_place: Mapping[str, str] = field(factory=dict)
     model: Any = None
     timed_calls: int = 0
     _retained: list[Any] = field(factory=list)
@@ -44,6 +45,7 @@ class Workspace:
         return cls(
             context=context,
             container=request.container,
+            in_place=request.in_place,
             buffers=buffers,
             input_sets=[{p.spec.name: view(p) for p in placed} for placed in request.input_sets],
             outputs=[(p.spec, view(p)) for p in request.outputs],
@@ -153,10 +155,22 @@ class Workspace:
             )
         if not tensor.is_contiguous():
             raise ContractBreach(f"{name} has strides {tensor.stride()}: it is not contiguous")
+        updated = self.in_place.get(spec.name)
         for placed in self.input_sets:
-            for other in placed.values():
+            for of, other in placed.items():
+                if of == updated and _is_same(tensor, other):
+                    continue
                 if _overlap(tensor, other):
-                    raise ContractBreach(f"{name} is a view of an input, not a new tensor")
+                    raise ContractBreach(
+                        f"{name} is a view of an input, not a new tensor"
+                        if updated is None
+                        else f"{name} is neither a new tensor nor the input {updated!r} itself"
+                    )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two contiguous tensors are the same elements in the same places."""
+    return bool(one.data_ptr() == other.data_ptr() and one.shape == other.shape)
 
 
 def _overlap(one: Any, other: Any) -> bool:

@@ -6,7 +6,7 @@ Expected outputs never come near this memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -73,21 +73,32 @@ class Arena:
         for placement in self.input_sets[index]:
             self._view(placement).copy_(tensors[placement.spec.name])
 
-    def changed_inputs(self, index: int, tensors: Tensors) -> list[str]:
-        """Name the inputs of set `index` whose bytes are no longer what was written."""
+    def changed_inputs(
+        self, index: int, tensors: Tensors, *, updated: Collection[str] = ()
+    ) -> list[str]:
+        """Name the inputs of set `index` whose bytes are no longer what was written.
+
+        Those in `updated` may have changed.
+        """
         import torch
 
         changed = []
         for placement in self.input_sets[index]:
+            if placement.spec.name in updated:
+                continue
             original = tensors[placement.spec.name].contiguous()
             if not torch.equal(_bytes(self._view(placement)), _bytes(original)):
                 changed.append(placement.spec.name)
         return changed
 
-    def poison_inputs(self, index: int) -> None:
-        """Overwrite set `index`: whatever is computed from now on is computed from rubbish."""
+    def poison_inputs(self, index: int, *, updated: Collection[str] = ()) -> None:
+        """Overwrite set `index`: whatever is computed from now on is computed from rubbish.
+
+        Those in `updated` may be outputs by now, and stay.
+        """
         for placement in self.input_sets[index]:
-            _bytes(self._view(placement)).fill_(POISON_BYTE)
+            if placement.spec.name not in updated:
+                _bytes(self._view(placement)).fill_(POISON_BYTE)
 
     def poison_outputs(self) -> None:
         """Fill every output byte with `POISON_BYTE`."""

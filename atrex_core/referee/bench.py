@@ -34,11 +34,14 @@ class Bench:
     problems: Mapping[str, Problem]
     environment: Mapping[str, str]
 
-    def rotation(self, problem: Problem, workload: Workload) -> tuple[int, bool]:
+    def rotation(
+        self, problem: Problem, workload: Workload, room_bytes: int | None
+    ) -> tuple[int, bool]:
         """Return how many input sets timing rotates, and whether that keeps calls cold.
 
         Cold means that the sets and the outputs kept beside them exceed the last-level cache
-        twice over. The number of sets is capped, so tiny workloads stay warm, and say so.
+        twice over. The number of sets is capped, so tiny workloads stay warm, and say so; where
+        two do not fit into `room_bytes`, one that overruns the cache by itself will do.
         """
         if not self.accelerator.is_timed:
             return 1, False
@@ -47,8 +50,23 @@ class Bench:
         cache = self.context.last_level_cache_bytes or self.device.last_level_cache_bytes
         if cache is None:
             return 2, False
-        wanted = max(2, math.ceil(2 * cache / set_bytes))
+        enough = math.ceil(2 * cache / set_bytes)
+        wanted = max(2, enough)
+        if room_bytes is not None and enough == 1:
+            wanted = 1 if self.needed_bytes(problem, workload, wanted) > room_bytes else wanted
         return min(wanted, _MOST_SETS), wanted <= _MOST_SETS
+
+    def needed_bytes(self, problem: Problem, workload: Workload, sets: int) -> int:
+        """Return what both processes hold at once, beside what either computes with.
+
+        The sets and the outputs that a worker keeps for each; the referee's own inputs, the
+        buffer that outputs are copied to, its copy of that, and an honest answer.
+        """
+        inputs = sum(spec.nbytes for spec in problem.inputs(workload))
+        specs = problem.outputs(workload)
+        outputs = sum(spec.nbytes for spec in specs)
+        kept = sum(spec.nbytes for spec in specs if spec.name not in problem.in_place)
+        return sets * (inputs + kept) + inputs + 3 * outputs
 
 
 @frozen(kw_only=True)

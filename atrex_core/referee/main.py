@@ -29,9 +29,10 @@ from atrex_core.model import (
     HardwareProfile,
     Isolation,
     Outcome,
+    Protocol,
     Workload,
 )
-from atrex_core.planning import find_device
+from atrex_core.planning import find_device, problem_under
 from atrex_core.plugins import PluginHost
 from atrex_core.printable import one_line
 from atrex_core.probe import PROBE_NAME, ProbeProblem
@@ -254,12 +255,21 @@ def _prepare(setup: Setup) -> Bench:
             context=context,
             profile=_resolve(host, device, setup.profile),
             server=server,
-            problems={PROBE_NAME: ProbeProblem(), **host.problems.items},
+            problems={PROBE_NAME: ProbeProblem(), **_judged(host, setup.protocol)},
             environment=_environment(backend, context.versions()),
         )
     except BaseException:
         server.stop(grace_s=0.0)
         raise
+
+
+def _judged(host: PluginHost, protocol: Protocol) -> Mapping[str, Problem]:
+    """Return every problem that has rules for `protocol`; the orchestrator asks for no other."""
+    found = {}
+    for name in host.problems.items:
+        with suppress(AtrexError):
+            found[name] = problem_under(host, name, protocol)
+    return found
 
 
 def _resolve(host: PluginHost, device: Device, name: str | None) -> HardwareProfile | None:

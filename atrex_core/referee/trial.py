@@ -105,7 +105,11 @@ class Trial:
         if not isinstance(worker, Worker):
             self._charge(worker, Gate.COMPILE)
         self._worker = worker
-        sets, cold = self.bench.rotation(self.problem, self.workload)
+        room = self.bench.context.free_bytes()
+        sets, cold = self.bench.rotation(self.problem, self.workload, room)
+        needed = self.bench.needed_bytes(self.problem, self.workload, sets)
+        if room is not None and needed > room:
+            self._skip_for_want_of_memory(f"about {needed} bytes, of which {room} are free")
         if self.bench.accelerator.is_timed and not cold:
             self.flags.add("warm")
         try:
@@ -116,11 +120,7 @@ class Trial:
                 sets=sets,
             )
         except MemoryError as error:
-            self._speak(
-                Gate.COMPILE,
-                GateResult(outcome=Outcome.SKIPPED, reason=f"needs more memory: {error}"),
-            )
-            raise _Ended from error
+            self._skip_for_want_of_memory(str(error))
         handles, fds = self._arena.export()
         answer = worker.ask(
             OpenWorkload,
@@ -128,12 +128,18 @@ class Trial:
             fds=fds,
             init=dict(self.workload.init),
             container=self.problem.container,
+            in_place=dict(self.problem.in_place),
             buffers=handles,
             input_sets=self._arena.input_sets,
             outputs=self._arena.outputs,
         )
         if not isinstance(answer, Done):
             self._charge(answer, Gate.COMPILE)
+
+    def _skip_for_want_of_memory(self, why: str) -> NoReturn:
+        reason = f"needs more memory than {self.bench.device.id} has free: {why}"
+        self._speak(Gate.COMPILE, GateResult(outcome=Outcome.SKIPPED, reason=reason))
+        raise _Ended
 
     def _close(self) -> None:
         worker, arena = self._worker, self._arena
@@ -211,7 +217,8 @@ class Trial:
                 gate = Gate.COMPILE if _is_compile_failure(answer) else Gate.CORRECTNESS
                 self._charge(answer, gate, case=label)
             outputs = self._held.snapshot_outputs()
-            if changed := self._held.changed_inputs(0, case.inputs):
+            updated = self.problem.in_place.values()
+            if changed := self._held.changed_inputs(0, case.inputs, updated=updated):
                 reason = f"{label}: forward changed its input {changed[0]!r}"
                 self._end(Gate.CORRECTNESS, GateResult(outcome=Outcome.FAILED, reason=reason))
             comparisons = judge_outputs(self.problem, self.workload, case.inputs, outputs)

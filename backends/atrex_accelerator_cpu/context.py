@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from atrex_accelerator_cpu import memory, timing
+from atrex_accelerator_cpu.host import available_bytes
 from atrex_core import Buffer, BufferHandle, Device, DeviceContext, DeviceSamples
 
 _STATUS = Path("/proc/self/status")
@@ -32,6 +33,10 @@ class HostContext(DeviceContext):
             MemoryError: the machine, or a limit on this process, cannot hold it.
         """
         return memory.allocate(nbytes)
+
+    def free_bytes(self) -> int:
+        """Return what `allocate` could hand out at most."""
+        return max(0, available_bytes() - memory.RESERVE_BYTES)
 
     def open_buffer(self, handle: BufferHandle) -> Buffer:
         """Map the referee's shared memory. The descriptor stays the caller's, to close."""

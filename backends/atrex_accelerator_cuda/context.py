@@ -82,6 +82,13 @@ class CudaContext(DeviceContext):
             give_back_cached=self._torch.cuda.empty_cache,
         )
 
+    def free_bytes(self) -> int:
+        """Return what is free on the device, with torch's cache given back."""
+        self._driver.make_current()
+        free, _ = self._driver.free_and_total_bytes()
+        cached = self._torch.cuda.memory_reserved(self._device.index)
+        return free + int(cached - self._torch.cuda.memory_allocated(self._device.index))
+
     def open_buffer(self, handle: BufferHandle) -> Buffer:
         """Map a referee's buffer into this process, which must not be the referee's.
 

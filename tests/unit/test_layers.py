@@ -22,14 +22,14 @@ from hatchling.builders.wheel import WheelBuilder
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "atrex_core"
 SHELVES = ("backends", "dsl_detectors", "hardware_profiles", "problems")
-PUBLIC = {"atrex_core", "atrex_core.testing"}
+PUBLIC = {"atrex_core", "atrex_core.packs", "atrex_core.testing"}
 MAX_LINES = 400
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_project", "errors", "printable", "suggest"),
     ("model",),
     ("interfaces", "tensors", "codec"),
-    ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "probe", "repro"),
+    ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "packs", "probe", "repro"),
     ("plugins", "scoring"),
     ("candidates",),
     ("processes", "planning", "report", "live"),
