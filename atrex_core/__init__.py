@@ -44,6 +44,7 @@ from atrex_core.model import (
     Adoption,
     Allclose,
     ArithmeticPath,
+    Basis,
     Bound,
     Candidate,
     Ceiling,
@@ -74,6 +75,7 @@ from atrex_core.model import (
     Timing,
     Tolerance,
     Verdict,
+    Weight,
     Workload,
 )
 from atrex_core.tensors import RowBlocks, dense, dtype_of, torch_dtype
@@ -107,6 +109,7 @@ __all__ = [
     "AtrexError",
     "Backend",
     "BackendRuntime",
+    "Basis",
     "Bound",
     "Buffer",
     "BufferHandle",
@@ -164,6 +167,7 @@ __all__ = [
     "UnknownName",
     "UsageError",
     "Verdict",
+    "Weight",
     "Workload",
     "dense",
     "dtype_of",

@@ -15,7 +15,7 @@ from atrex_core.candidates import find_candidates, read_candidate
 from atrex_core.config import Settings
 from atrex_core.errors import AtrexError, NothingToDo, Unavailable, UnknownName, UsageError
 from atrex_core.interfaces import Accelerator, Backend, Problem
-from atrex_core.model import Candidate, Device, Pack, Phase, Protocol, Scale, Workload
+from atrex_core.model import Candidate, Device, Pack, Phase, Protocol, Scale, Weight, Workload
 from atrex_core.plugins import PluginHost
 from atrex_core.plugins.blame import blaming
 from atrex_core.printable import one_line
@@ -280,6 +280,9 @@ def check_problem(host: PluginHost, problem: Problem) -> None:
         importance: object = problem.importance
         if not isinstance(importance, int | float) or not 0 <= importance < math.inf:
             raise ValueError(f"its importance is {importance!r}")
+        for id_, weight in problem.workload_weights().items():
+            if not isinstance(weight, Weight) or not 0 <= weight.share < math.inf:
+                raise ValueError(f"the weight of its workload {id_!r} is {weight!r}")
         summary: object = problem.summary
         if not isinstance(summary, str):
             raise TypeError(f"its summary is {summary!r}")

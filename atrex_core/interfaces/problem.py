@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from atrex_core.model import (
+    Basis,
     Container,
     Cost,
+    Origin,
     Pack,
     Phase,
     Protocol,
     Rule,
     Scale,
     TensorSpec,
+    Weight,
     Workload,
 )
 
@@ -128,6 +131,28 @@ class Problem(ABC):
         choice among ties.
         """
         return {}
+
+    @property
+    def prevalence(self) -> float | None:
+        """Share of the observed deployments in which the operator occurs, if it is known."""
+        return None
+
+    @property
+    def provenance(self) -> str:
+        """Say in one line where shapes and weights come from. Private."""
+        return ""
+
+    def workload_weights(self) -> Mapping[str, Weight]:
+        """Return how the operator's time divides among its published workloads, by id."""
+        ids = [w.id for w in self.workloads if w.origin is Origin.PUBLISHED]
+        return {id_: Weight(share=1 / len(ids), basis=Basis.UNIFORM) for id_ in ids}
+
+    def phase_weights(self) -> Mapping[Phase, Weight]:
+        """Return how the operator's time divides among the phases it occurs in."""
+        parts = [phase for phase in self.phases if phase is not Phase.BOTH]
+        parts = parts or [Phase.PREFILL, Phase.DECODE]
+        basis = Basis.OBSERVED if len(parts) == 1 else Basis.UNIFORM
+        return {phase: Weight(share=1 / len(parts), basis=basis) for phase in parts}
 
     def under(self, protocol: Protocol) -> Problem | None:
         """Return this problem as another protocol judges it; None where that has no rules."""

@@ -13,6 +13,7 @@ from atrex_core.model.hardware import (
 )
 from atrex_core.model.problem import (
     Allclose,
+    Basis,
     Candidate,
     CodeSteps,
     Container,
@@ -24,6 +25,7 @@ from atrex_core.model.problem import (
     Scale,
     TensorSpec,
     Tolerance,
+    Weight,
     Workload,
 )
 from atrex_core.model.result import (
@@ -45,6 +47,7 @@ __all__ = [
     "Adoption",
     "Allclose",
     "ArithmeticPath",
+    "Basis",
     "Bound",
     "Candidate",
     "Ceiling",
@@ -75,5 +78,6 @@ __all__ = [
     "Timing",
     "Tolerance",
     "Verdict",
+    "Weight",
     "Workload",
 ]

@@ -74,6 +74,25 @@ class Workload:
     scale: Scale = Scale.FULL
 
 
+class Basis(StrEnum):
+    """Where a weight comes from."""
+
+    OBSERVED = "observed"
+    """Times in production traces."""
+    DERIVED = "derived"
+    """Calls in production traces, times a time measured elsewhere."""
+    UNIFORM = "uniform"
+    """Nothing is known: equal parts."""
+
+
+@frozen(kw_only=True)
+class Weight:
+    """A share of some whole, and how it is known."""
+
+    share: float = field(validator=ge(0))
+    basis: Basis
+
+
 @frozen(kw_only=True)
 class Pack:
     """A versioned set of problems. Scores of different versions or digests never mix."""

@@ -7,78 +7,39 @@ Inputs, expected values and honest outputs of a case are computed once and share
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define
 
+from atrex_core.comparison import Comparison
 from atrex_core.interfaces import Implementation, Inapplicable, Problem, Tensors
-from atrex_core.model import Protocol, Workload
+from atrex_core.model import CodeSteps, Protocol, TensorSpec, Workload
+from atrex_core.model.lint import Fate, Finding, Kind
 from atrex_core.printable import one_line
+from atrex_core.processes.attempt import Attempt
 from atrex_core.referee.bench import Truth, correctness_regimes, first_wrong, judge_outputs
+from atrex_core.referee.margins import margin
+from atrex_core.referee.seals import Seal
 from atrex_core.tensors import dense, dtype_of
+
+__all__ = ["DRAW", "REFERENCE", "Fate", "Finding", "Kind", "lint_workload"]
 
 REFERENCE = "reference"
 """Name under which a problem's own honest output is judged, as a variant."""
+DRAW = "draw"
+EXPECTED = "expected"
+"""Names, as checks, of what everything else on a workload rests on."""
 
 _KEPT_BYTES = 1 << 31
-"""Inputs and expected values up to this size are kept whole, so as to be used many times."""
+"""Expected values up to this size are kept whole, so as to be used many times."""
+_MOST_REASON = 600
 
-
-class Kind(StrEnum):
-    """What an implementation is meant to be."""
-
-    MUTANT = "mutant"
-    VARIANT = "variant"
-
-
-class Fate(StrEnum):
-    """What became of an implementation on one workload."""
-
-    KILLED = "killed"
-    SURVIVED = "survived"
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    INAPPLICABLE = "inapplicable"
-    BROKEN = "broken"
-
-
-@frozen(kw_only=True)
-class Finding:
-    """One implementation on one workload."""
-
-    problem: str
-    workload: str
-    protocol: Protocol
-    kind: Kind
-    name: str
-    fate: Fate
-    regime: str | None = None
-    """The case that decided, where one did."""
-    reason: str | None = None
-    seconds: float = 0.0
-
-    @property
-    def is_as_it_should_be(self) -> bool:
-        """Whether the gate did right by it."""
-        return self.fate in (Fate.KILLED, Fate.ACCEPTED, Fate.INAPPLICABLE)
-
-
-@define(eq=False)
-class _Suspect:
-    kind: Kind
-    name: str
-    run: Implementation
-    fate: Fate
-    regime: str | None = None
-    reason: str | None = None
-    seconds: float = 0.0
-    settled: bool = field(default=False)
-
-    def settle(self, fate: Fate, regime: str | None, reason: str | None) -> None:
-        self.fate, self.regime, self.settled = fate, regime, True
-        self.reason = one_line(reason) if reason else None
+Watch = Callable[[Attempt], None]
+Excluded = Collection[tuple[Kind, str]]
 
 
 def lint_workload(
@@ -89,8 +50,13 @@ def lint_workload(
     device: str,
     seed: int,
     cases: int,
+    watch: Watch = lambda attempt: None,
+    without: Excluded = (),
 ) -> Iterator[Finding]:
     """Judge every implementation that `problem` ships on `workload`; yield one finding for each.
+
+    Where inputs or expected values cannot be had, nothing can be judged: the last finding then
+    says so, and what was not settled before has none.
 
     Args:
         problem: As `protocol` judges it.
@@ -99,108 +65,265 @@ def lint_workload(
         device: The torch device to compute on.
         seed: Of the first case; each further case adds one.
         cases: At least so many, and each regime at least once.
+        watch: Told of everything before it is tried.
+        without: Left out, because trying it has ended a process before.
     """
-    suspects = [_Suspect(Kind.VARIANT, REFERENCE, problem.honest, Fate.ACCEPTED)]
-    suspects += [_Suspect(Kind.VARIANT, n, f, Fate.ACCEPTED) for n, f in problem.variants().items()]
-    suspects += [_Suspect(Kind.MUTANT, n, f, Fate.SURVIVED) for n, f in problem.mutants().items()]
-    for number, regime in enumerate(correctness_regimes(problem, workload, cases)):
-        waiting = [suspect for suspect in suspects if not suspect.settled]
-        if not waiting:
-            break
-        inputs = problem.draw(workload, regime=regime, seed=seed + number, device=device)
-        truth = _kept(Truth.of(problem, workload, inputs))
-        before = _copies(inputs)
+    if not {(Kind.CHECK, DRAW), (Kind.CHECK, EXPECTED), (Kind.VARIANT, REFERENCE)}.isdisjoint(
+        without
+    ):
+        return
+    court = _Court(problem, workload, protocol, device, watch)
+    suspects: list[_Suspect] = []
+    try:
+        suspects += court.suspects(without)
+        with court.resting_on(Kind.CHECK, "regimes"):
+            regimes = correctness_regimes(problem, workload, cases)
+        for number, regime in enumerate(regimes):
+            waiting = [suspect for suspect in suspects if not suspect.settled]
+            if not waiting:
+                break
+            court.hear(waiting, regime, seed + number)
+    except _Halt as halt:
+        yield from (court.finding(s) for s in suspects if s.settled)
+        yield court.finding(halt.suspect)
+    else:
+        yield from map(court.finding, suspects)
+
+
+@define(eq=False)
+class _Suspect:
+    kind: Kind
+    name: str
+    run: Implementation
+    fate: Fate
+    regime: str | None = None
+    reason: str | None = None
+    bound: str | None = None
+    share: float | None = None
+    identical: bool = True
+    seconds: float = 0.0
+    settled: bool = False
+
+    def settle(self, fate: Fate, regime: str | None, reason: str | None) -> None:
+        self.fate, self.regime, self.settled = fate, regime, True
+        self.reason = one_line(reason, _MOST_REASON) if reason else None
+        self.bound = self.share = None
+
+
+class _Halt(Exception):
+    """What everything else rests on cannot be had."""
+
+    def __init__(self, suspect: _Suspect) -> None:
+        super().__init__(suspect.name)
+        self.suspect = suspect
+
+
+@define(eq=False)
+class _Court:
+    """Where the implementations of one problem are tried on one workload."""
+
+    problem: Problem
+    workload: Workload
+    protocol: Protocol
+    device: str
+    watch: Watch
+
+    def suspects(self, without: Excluded) -> list[_Suspect]:
+        """Return everything that is to be tried, the reference first: the rest rests on it."""
+        honest: Mapping[str, Implementation] = {}
+        with self.resting_on(Kind.CHECK, "variants"):
+            honest = {REFERENCE: self.problem.honest, **self.problem.variants()}
+        wrong: Mapping[str, Implementation] = {}
+        with self.resting_on(Kind.CHECK, "mutants"):
+            wrong = dict(self.problem.mutants())
+        found = [_Suspect(Kind.VARIANT, n, f, Fate.ACCEPTED) for n, f in honest.items()]
+        found += [_Suspect(Kind.MUTANT, n, f, Fate.SURVIVED) for n, f in wrong.items()]
+        return [suspect for suspect in found if (suspect.kind, suspect.name) not in without]
+
+    def hear(self, waiting: list[_Suspect], regime: str, seed: int) -> None:
+        """Try what is not settled yet in one case."""
+
+        def draw() -> Tensors:
+            return self.problem.draw(self.workload, regime=regime, seed=seed, device=self.device)
+
+        with self.resting_on(Kind.CHECK, DRAW, regime):
+            inputs = draw()
+        seal = Seal.of(inputs)
+        with self.resting_on(Kind.CHECK, EXPECTED, regime):
+            expected = _kept(self.problem.expected(self.workload, inputs))
+        with self.resting_on(Kind.VARIANT, REFERENCE, regime):
+            honest = self.problem.honest(self.workload, inputs)
+        truth = Truth(expected=expected, honest=honest)
         for suspect in waiting:
+            self.watch(Attempt(suspect.kind, suspect.name, regime))
             started = time.perf_counter()
-            _try(suspect, problem, workload, inputs, truth, regime)
+            self._try(suspect, inputs, truth, regime)
             suspect.seconds += time.perf_counter() - started
-            if before is not None and (changed := _changed(inputs, before)):
-                suspect.settle(Fate.BROKEN, regime, f"it changed its input {changed!r}")
-                inputs[changed].copy_(before[changed])
-        del inputs, truth, before
-    for suspect in suspects:
-        yield Finding(
-            problem=problem.name,
-            workload=workload.id,
-            protocol=protocol,
+            if changed := seal.broken(inputs):
+                suspect.settle(Fate.BROKEN, regime, f"it changed its input {changed[0]!r}")
+                inputs = draw()
+
+    @contextmanager
+    def resting_on(self, kind: Kind, name: str, regime: str | None = None) -> Iterator[None]:
+        """Run a block without which nothing can be judged."""
+        self.watch(Attempt(kind, name, regime))
+        try:
+            yield
+        except BaseException as error:  # a pack's code may raise anything: say what it did
+            suspect = _Suspect(kind, name, self.problem.honest, Fate.BROKEN)
+            suspect.settle(*fault_of(error, regime, self.device))
+            raise _Halt(suspect) from error
+
+    def finding(self, suspect: _Suspect) -> Finding:
+        return Finding(
+            problem=self.problem.name,
+            workload=self.workload.id,
+            protocol=self.protocol,
             kind=suspect.kind,
             name=suspect.name,
             fate=suspect.fate,
             regime=suspect.regime,
             reason=suspect.reason,
+            bound=suspect.bound,
+            share=suspect.share,
+            identical=suspect.fate is Fate.SURVIVED and suspect.identical,
             seconds=suspect.seconds,
         )
 
+    def _try(self, suspect: _Suspect, inputs: Tensors, truth: Truth, regime: str) -> None:
+        import torch
 
-def _try(
-    suspect: _Suspect,
-    problem: Problem,
-    workload: Workload,
-    inputs: Tensors,
-    truth: Truth,
-    regime: str,
-) -> None:
+        is_reference = (suspect.kind, suspect.name) == (Kind.VARIANT, REFERENCE)
+        try:
+            with torch.no_grad():
+                outputs = truth.honest if is_reference else suspect.run(self.workload, inputs)
+        except Inapplicable as word:
+            if suspect.kind is Kind.MUTANT:
+                suspect.settle(Fate.INAPPLICABLE, regime, str(word) or None)
+            else:
+                suspect.settle(Fate.BROKEN, regime, "only a mutant may be inapplicable")
+            return
+        except BaseException as error:  # noqa: BLE001  (it is the pack's code: say what it did)
+            suspect.settle(*fault_of(error, regime, self.device))
+            return
+        if fault := unlike(self.problem.outputs(self.workload), outputs):
+            suspect.settle(Fate.BROKEN, regime, f"its answer is not as declared: {fault}")
+            return
+        # A kernel's answer is refused for this before it is compared; here the rule is on trial.
+        outputs = {name: tensor.contiguous() for name, tensor in outputs.items()}
+        try:
+            found = judge_outputs(self.problem, self.workload, inputs, outputs, truth)
+        except BaseException as error:  # canonical and tolerance are the pack's, too
+            fate, _, reason = fault_of(error, regime, self.device)
+            suspect.settle(fate, regime, f"its answer could not be judged: {reason}")
+            if is_reference:
+                raise _Halt(suspect) from error
+            return
+        self._rule(suspect, found, outputs, truth, regime)
+
+    def _rule(
+        self,
+        suspect: _Suspect,
+        found: Mapping[str, Comparison],
+        outputs: Tensors,
+        truth: Truth,
+        regime: str,
+    ) -> None:
+        caps = {spec.name: self._cap(spec) for spec in self.problem.outputs(self.workload)}
+        wrong = first_wrong(found)
+        if wrong is not None:
+            name, comparison = wrong
+            fate = Fate.KILLED if suspect.kind is Kind.MUTANT else Fate.REFUSED
+            suspect.settle(fate, regime, f"output {name!r}: {comparison.reason}")
+            suspect.bound, suspect.share = margin(comparison, caps[name])
+            return
+        for name, comparison in found.items():
+            bound, share = margin(comparison, caps[name])
+            if suspect.regime is None or (share or 0.0) > (suspect.share or 0.0):
+                suspect.regime, suspect.bound, suspect.share = regime, bound, share
+        if suspect.kind is Kind.MUTANT and suspect.identical:
+            suspect.identical = all(
+                _same_bytes(tensor, truth.honest[name]) for name, tensor in outputs.items()
+            )
+
+    def _cap(self, spec: TensorSpec) -> int | None:
+        rule = self.problem.tolerance(spec) if spec.dtype.is_floating else None
+        return rule.cap if isinstance(rule, CodeSteps) else None
+
+
+def fault_of(error: BaseException, regime: str | None, device: str) -> tuple[Fate, str | None, str]:
+    """Return what an exception of a pack's code means, and say it; free what it held."""
+    if is_out_of_memory(error):
+        traceback.clear_frames(error.__traceback__)
+        release(device)
+        return Fate.SKIPPED, regime, f"needs more memory than {device} has free: {said(error)}"
+    return Fate.BROKEN, regime, said(error)
+
+
+def said(error: BaseException) -> str:
+    """Return one line: the error, and the line of code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = ""
+    if frames and frames[-1].lineno is not None:
+        path = Path(frames[-1].filename)
+        where = f" (at {'/'.join(path.parts[-2:])}:{frames[-1].lineno})"
+    text = one_line(f"{type(error).__name__}: {error}", _MOST_REASON - len(where))
+    return text.removesuffix(": ") + where
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether `error` says that a device, or the host, has no room left."""
     import torch
 
-    is_reference = suspect.kind is Kind.VARIANT and suspect.name == REFERENCE
-    try:
-        with torch.no_grad():
-            outputs = truth.honest if is_reference else suspect.run(workload, inputs)
-    except Inapplicable as word:
-        suspect.settle(Fate.INAPPLICABLE, regime, str(word) or None)
-        return
-    except Exception as error:  # noqa: BLE001  (it is the pack's code: say what it did)
-        suspect.settle(Fate.BROKEN, regime, f"{type(error).__name__}: {error}")
-        return
-    if fault := _unlike_the_specs(problem, workload, outputs):
-        suspect.settle(Fate.BROKEN, regime, fault)
-        return
-    # A kernel's answer is refused for this before it is compared; here the comparison is on trial.
-    outputs = {name: tensor.contiguous() for name, tensor in outputs.items()}
-    wrong = first_wrong(judge_outputs(problem, workload, inputs, outputs, truth))
-    if wrong is None:
-        return
-    name, comparison = wrong
-    fate = Fate.KILLED if suspect.kind is Kind.MUTANT else Fate.REFUSED
-    suspect.settle(fate, regime, f"output {name!r}: {comparison.reason}")
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error).lower()
 
 
-def _unlike_the_specs(problem: Problem, workload: Workload, outputs: Any) -> str | None:
-    """Say what a worker would refuse: it never gets as far as a comparison."""
-    specs = problem.outputs(workload)
-    if not isinstance(outputs, Mapping) or set(outputs) != {spec.name for spec in specs}:
-        return f"it returned no mapping of {[spec.name for spec in specs]}"
+def release(device: str) -> None:
+    """Give memory that nobody holds any more back to the device."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    empty_cache = getattr(torch.get_device_module(torch.device(device)), "empty_cache", None)
+    if empty_cache is not None:
+        empty_cache()
+
+
+def unlike(specs: Collection[TensorSpec], outputs: Any) -> str | None:
+    """Say how `outputs` differ from what `specs` declare, if they do."""
+    import torch
+
+    names = [spec.name for spec in specs]
+    if not isinstance(outputs, Mapping):
+        return f"{type(outputs).__name__!r} is no mapping of {names}"
+    if set(outputs) != set(names):
+        return f"it names {list(outputs)}, not {names}"
     for spec in specs:
         tensor = outputs[spec.name]
+        if not isinstance(tensor, torch.Tensor):
+            return f"{spec.name!r} is of type {type(tensor).__name__!r}, not a tensor"
         if tuple(tensor.shape) != spec.shape or dtype_of(tensor) is not spec.dtype:
             found = f"{dtype_of(tensor) or tensor.dtype} {list(tensor.shape)}"
-            return f"output {spec.name!r} is {found}, not {spec.dtype} {list(spec.shape)}"
+            return f"{spec.name!r} is {found}, not {spec.dtype} {list(spec.shape)}"
     return None
 
 
-def _kept(truth: Truth) -> Truth:
+def _kept(expected: Tensors) -> Tensors:
     """Hold small expected values whole, so that they are computed once."""
-    kept = {
+    return {
         name: dense(value) if _bytes(value.shape) <= _KEPT_BYTES else value
-        for name, value in truth.expected.items()
+        for name, value in expected.items()
     }
-    return Truth(expected=kept, honest=truth.honest)
 
 
-def _copies(inputs: Tensors) -> Tensors | None:
-    if sum(tensor.nbytes for tensor in inputs.values()) > _KEPT_BYTES:
-        return None
-    return {name: tensor.clone() for name, tensor in inputs.items()}
-
-
-def _changed(inputs: Tensors, before: Tensors) -> str | None:
+def _same_bytes(first: Any, second: Any) -> bool:
     import torch
 
-    for name, tensor in inputs.items():
-        now, then = (t.reshape(-1).view(torch.uint8) for t in (tensor, before[name]))
-        if not torch.equal(now, then):
-            return name
-    return None
+    one, two = (t.contiguous().reshape(-1).view(torch.uint8) for t in (first, second))
+    return bool(torch.equal(one, two))
 
 
 def _bytes(shape: tuple[int, ...]) -> int:

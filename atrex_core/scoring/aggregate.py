@@ -28,7 +28,8 @@ class Reduction(StrEnum):
     """How the workloads of one operator become one score."""
 
     MEDIAN = "median"
-    MEAN = "mean"
+    WEIGHTED = "weighted"
+    """Mean by the workloads' weights."""
 
 
 class Standing(StrEnum):
@@ -47,32 +48,34 @@ class Judged:
     standing: Standing
     device: float | None = None
     call: float | None = None
+    weight: float = 1.0
+    """Among the operator's workloads."""
 
 
-def judge(evaluation: Evaluation, gates: Sequence[Gate]) -> Judged:
+def judge(evaluation: Evaluation, gates: Sequence[Gate], weight: float = 1.0) -> Judged:
     """Return what `evaluation` counts when `gates` are what has to be passed."""
     results = [evaluation.gates.get(gate) for gate in gates]
     outcomes = [result.outcome if result else Outcome.SKIPPED for result in results]
     if Outcome.ERRORED in outcomes:
         return Judged(standing=Standing.ERRORED)
     if Outcome.FAILED in outcomes:
-        return Judged(standing=Standing.SCORED, device=0.0, call=0.0)
+        return Judged(standing=Standing.SCORED, device=0.0, call=0.0, weight=weight)
     share = evaluation.share_of_roofline
     if Outcome.SKIPPED in outcomes or share is None or (share.device is share.call is None):
         return Judged(standing=Standing.UNMEASURED)
     if ROOFLINE_VIOLATION in evaluation.flags:
         return Judged(standing=Standing.WITHHELD)
-    return Judged(standing=Standing.SCORED, device=share.device, call=share.call)
+    return Judged(standing=Standing.SCORED, device=share.device, call=share.call, weight=weight)
 
 
 def operator_score(
     judged: Sequence[Judged], clock: str, how: Reduction = Reduction.MEDIAN
 ) -> float | None:
     """Return S_i by one clock; None when that clock measured nothing and nothing failed."""
-    values = _values(judged, clock)
+    values, weights = _values(judged, clock)
     if not values:
         return None
-    return median(values) if how is Reduction.MEDIAN else fmean(values)
+    return median(values) if how is Reduction.MEDIAN else fmean(values, weights)
 
 
 def aggregate(
@@ -87,7 +90,10 @@ def aggregate(
     """
     weight_sum = sum(problem.importance for problem in problems)
     judged = {
-        problem.name: [judge(evaluation, gates) for evaluation in counted.get(problem.name, ())]
+        problem.name: [
+            judge(evaluation, gates, problem.weight_of(evaluation.workload))
+            for evaluation in counted.get(problem.name, ())
+        ]
         for problem in problems
     }
     if weight_sum <= 0:
@@ -101,14 +107,18 @@ def aggregate(
     return Aggregate(device=device, call=call, low=low, high=high)
 
 
-def _values(judged: Sequence[Judged], clock: str) -> list[float]:
+def _values(judged: Sequence[Judged], clock: str) -> tuple[list[float], list[float]]:
+    """Return what counts by one clock, and the weight of each among them."""
     scored = [one for one in judged if one.standing is Standing.SCORED]
     values: list[float | None] = [getattr(one, clock) for one in scored]
     if all(value is None for value in values):
-        return []
+        return [], []
     if any(one.standing is Standing.UNMEASURED for one in judged) and not any(values):
-        return []  # the failures alone are not this operator's score
-    return [value or 0.0 for value in values]
+        return [], []  # the failures alone are not this operator's score
+    weights = [one.weight for one in scored]
+    if not any(weights):
+        weights = [1.0] * len(scored)
+    return [value or 0.0 for value in values], weights
 
 
 def _weighted(
@@ -133,15 +143,21 @@ def _interval(
     import numpy as np
 
     totals = np.zeros(_RESAMPLES)
-    reduce = np.median if how is Reduction.MEDIAN else np.mean
     for name, found in judged.items():
-        values = np.sort(np.asarray(_values(found, clock)))
+        values, parts = (np.asarray(column) for column in _values(found, clock))
         if not values.size:
             continue
+        order = np.lexsort((parts, values))
+        values, parts = values[order], parts[order]
         # Seeded by name, so that one operator's draws do not depend on which others there are,
         # and of the generator whose stream numpy promises never to change.
         random = np.random.RandomState(crc32(name.encode()))
         draws = random.randint(0, values.size, size=(_RESAMPLES, values.size))
-        totals += weights[name] * reduce(values[draws], axis=1)
+        if how is Reduction.MEDIAN:
+            scores = np.median(values[draws], axis=1)
+        else:
+            parts = parts + np.finfo(float).tiny  # a sample may hold workloads of no weight only
+            scores = (values[draws] * parts[draws]).sum(axis=1) / parts[draws].sum(axis=1)
+        totals += weights[name] * scores
     low, high = np.quantile(totals, (_TAIL, 1 - _TAIL))
     return float(low), float(high)

@@ -9,7 +9,7 @@ from attrs import field, frozen
 from attrs.validators import ge
 
 from atrex_core.interfaces import Problem
-from atrex_core.model import Origin, Pack, Phase, Scale
+from atrex_core.model import Basis, Origin, Pack, Phase, Scale, Weight
 
 
 @frozen(kw_only=True)
@@ -22,6 +22,13 @@ class ProblemFacts:
     phases: tuple[Phase, ...]
     workloads: tuple[str, ...]
     """Published workloads at full scale, by id."""
+    weights: Mapping[str, Weight] = field(factory=dict)
+    """How the operator's time divides among them; equal parts where it says nothing."""
+
+    def weight_of(self, workload: str) -> float:
+        """Return a workload's share of the operator's time."""
+        weight = self.weights.get(workload)
+        return 1.0 / max(1, len(self.workloads)) if weight is None else weight.share
 
 
 @frozen(kw_only=True)
@@ -46,6 +53,7 @@ class Selection:
                     for workload in problem.select(Scale.FULL)
                     if workload.origin is Origin.PUBLISHED
                 ),
+                weights=dict(problem.workload_weights()),
             )
             for problem in problems
             if problem.pack == pack
@@ -56,6 +64,18 @@ class Selection:
     def weight_sum(self) -> float:
         """What the published weights add up to."""
         return sum(problem.importance for problem in self.problems)
+
+    @property
+    def bases(self) -> Mapping[str, float]:
+        """Return which part of the pack's weight divides among workloads on which basis."""
+        found = dict.fromkeys(map(str, Basis), 0.0)
+        for problem in self.problems:
+            part = problem.importance / (self.weight_sum or 1.0)
+            for id_ in problem.workloads:
+                weight = problem.weights.get(id_)
+                basis = Basis.UNIFORM if weight is None else weight.basis
+                found[str(basis)] += part * problem.weight_of(id_)
+        return found
 
 
 @frozen(kw_only=True)
@@ -136,8 +156,8 @@ class Summary:
     """Why there is no `s_agg_dsl`."""
     s_agg_shape_weighted: Aggregate | None
     """With the weighted mean over an operator's workloads in place of the median."""
-    shape_weights: str = "uniform"
-    """Where weights of workloads come from: "observed", "derived" or "uniform"."""
+    shape_weights: Mapping[str, float]
+    """Part of the weight that divides among workloads as observed, derived, or uniformly."""
     paper_unnormalised: Aggregate | None
     """`s_agg` under the weights as published, which add up to `weight_sum`."""
     weight_sum: float

@@ -52,8 +52,9 @@ def summarise(
         s_agg_shape_weighted=(
             None
             if withheld
-            else aggregate(selection.problems, counted, SCORED_GATES, Reduction.MEAN)
+            else aggregate(selection.problems, counted, SCORED_GATES, Reduction.WEIGHTED)
         ),
+        shape_weights=selection.bases,
         paper_unnormalised=_scaled(s_agg, selection.weight_sum),
         weight_sum=selection.weight_sum,
         pass_rate=_pass_rate(latest),

@@ -20,6 +20,7 @@ from atrex_core import (
     Rule,
     Tensors,
     TensorSpec,
+    Weight,
     Workload,
 )
 
@@ -82,6 +83,20 @@ class PaperProblem(Problem):
         if workload.id in self._strict.published:
             return self._strict.published_cost(workload)
         return self._strict.cost(workload, inputs)
+
+    @property
+    def prevalence(self) -> float | None:
+        """Return what is known of the operator."""
+        return self._strict.prevalence
+
+    @property
+    def provenance(self) -> str:
+        """Return where the operator comes from."""
+        return self._strict.provenance
+
+    def workload_weights(self) -> Mapping[str, Weight]:
+        """Return the same weights."""
+        return self._strict.workload_weights()
 
     def mutants(self) -> Mapping[str, Implementation]:
         """Return the same mutants: under these rules some survive."""

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from atrex_core import ArithmeticPath, Cost, HarnessError, Problem, Protocol, Workload
+from atrex_core import (
+    ArithmeticPath,
+    Basis,
+    Cost,
+    HarnessError,
+    Problem,
+    Protocol,
+    Weight,
+    Workload,
+)
 from atrex_core.packs import FolderProblem, read_json
 from atrex_problems_production._paper import PaperProblem
 
@@ -17,6 +29,9 @@ _PATHS = {
     "fp8_e4m3": ArithmeticPath.FP8_MATRIX,
 }
 """Where the published accounting files the work of each of its dtypes."""
+
+_PUBLISHED = Path(__file__).parent / "published.json"
+"""What was published about the whole pack."""
 
 
 class ProductionProblem(FolderProblem):
@@ -44,7 +59,42 @@ class ProductionProblem(FolderProblem):
             raise HarnessError(f'workload "{self.name}/{workload.id}" was not published')
         return {_PATHS[name]: self.published_flops(workload) for name in published["flops"]}
 
+    @property
+    def prevalence(self) -> float:
+        """Share of the observed deployments in which the operator occurs."""
+        profiles: int = self._facts["profiles"]
+        return profiles / float(read_json(_PUBLISHED)["total_profiles"])
+
+    @property
+    def provenance(self) -> str:
+        """Say where shapes, weights and times were published."""
+        return str(self._facts["provenance"])
+
+    def workload_weights(self) -> Mapping[str, Weight]:
+        """Divide the operator's time by traces, where those say how often a shape is called.
+
+        A published total time counts as it is; where only a number of calls is published, they
+        count with the published time of a production kernel; the rest get the mean of the others.
+        """
+        known: dict[str, tuple[float, Basis]] = {}
+        for id_, entry in self.published.items():
+            calls, total_us = entry.get("trace_calls"), entry.get("trace_total_us")
+            if total_us is not None:
+                known[id_] = float(total_us), Basis.OBSERVED
+            elif calls is not None:
+                known[id_] = calls * entry["production"][0]["us"], Basis.DERIVED
+        if not known:
+            return super().workload_weights()
+        mean_us = fmean(us for us, _ in known.values())
+        found = {id_: known.get(id_, (mean_us, Basis.UNIFORM)) for id_ in self.published}
+        whole_us = sum(us for us, _ in found.values())
+        return {id_: Weight(share=us / whole_us, basis=basis) for id_, (us, basis) in found.items()}
+
     @cached_property
     def published(self) -> Any:
         """What was published about each workload, by id."""
-        return read_json(self.folder / "private.json")["published"]
+        return self._facts["published"]
+
+    @cached_property
+    def _facts(self) -> Any:
+        return read_json(self.folder / "private.json")

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from atrex_core import Adoption, Evaluation, Gate, Origin, Outcome, Phase, codec
+from atrex_core import Adoption, Basis, Evaluation, Gate, Origin, Outcome, Phase, Weight, codec
 from atrex_core.scoring import Selection, Summary, summarise
 
 PASS = dict.fromkeys(Gate, Outcome.PASSED)
@@ -184,8 +185,41 @@ def test_shape_weighted_takes_the_mean_over_workloads(
 
     assert summary.s_agg_shape_weighted is not None
     assert summary.s_agg_shape_weighted.device == pytest.approx(0.6 * 0.4)
-    assert summary.shape_weights == "uniform"
+    assert summary.shape_weights == {"observed": 0.0, "derived": 0.0, "uniform": 1.0}
     assert headline(summary).device == pytest.approx(0.6 * 0.2)
+
+
+def test_shape_weights_are_the_problems_own(evaluation: Any, whole: Selection) -> None:
+    gemm, *others = whole.problems
+    weights = {
+        "g1": Weight(share=0.5, basis=Basis.OBSERVED),
+        "g2": Weight(share=0.3, basis=Basis.DERIVED),
+        "g3": Weight(share=0.2, basis=Basis.UNIFORM),
+    }
+    weighted = evolve(whole, problems=(evolve(gemm, weights=weights), *others))
+    found = [evaluation("gemm", w, s) for w, s in (("g1", 0.1), ("g2", 0.2), ("g3", 0.9))]
+
+    summary = summarise(found, weighted)
+
+    assert summary.s_agg_shape_weighted is not None
+    assert summary.s_agg_shape_weighted.device == pytest.approx(0.6 * (0.05 + 0.06 + 0.18))
+    assert summary.s_agg is not None
+    assert summary.s_agg.device == pytest.approx(0.6 * 0.2)  # the median is not weighted
+    assert summary.shape_weights == pytest.approx(
+        {"observed": 0.6 * 0.5, "derived": 0.6 * 0.3, "uniform": 0.6 * 0.2 + 0.4}
+    )
+
+
+def test_workloads_without_weight_count_the_same(evaluation: Any, whole: Selection) -> None:
+    gemm, *others = whole.problems
+    nothing = dict.fromkeys(gemm.workloads, Weight(share=0.0, basis=Basis.OBSERVED))
+    weighted = evolve(whole, problems=(evolve(gemm, weights=nothing), *others))
+    found = [evaluation("gemm", w, s) for w, s in (("g1", 0.1), ("g2", 0.2), ("g3", 0.9))]
+
+    summary = summarise(found, weighted)
+
+    assert summary.s_agg_shape_weighted is not None
+    assert summary.s_agg_shape_weighted.device == pytest.approx(0.6 * 0.4)
 
 
 # -- the interval ------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from atrex_core import (
+    Basis,
     Bound,
     Ceiling,
     Device,
@@ -17,6 +19,7 @@ from atrex_core import (
     Pack,
     Phase,
     Scale,
+    Weight,
     Workload,
 )
 from atrex_core.scoring import Selection, summarise
@@ -114,6 +117,9 @@ class Stub:
     def __init__(self, pack: Pack) -> None:
         self.pack = pack
 
+    def workload_weights(self) -> dict[str, Weight]:
+        return {"one": Weight(share=1.0, basis=Basis.DERIVED)}
+
     def select(self, scale: Scale) -> list[Workload]:
         return [
             Workload(id="one", axes={}, scale=scale),
@@ -124,9 +130,9 @@ class Stub:
 def test_a_selection_takes_one_packs_published_workloads(facts: Any, whole: Selection) -> None:
     selection = Selection.of(whole.pack, [Stub(whole.pack), Stub(OTHER_PACK)])  # type: ignore[list-item]
 
-    assert selection == Selection(
-        pack=whole.pack, problems=(facts("op", 0.3, "one", phases=(Phase.DECODE,)),)
-    )
+    expected = facts("op", 0.3, "one", phases=(Phase.DECODE,))
+    weights = {"one": Weight(share=1.0, basis=Basis.DERIVED)}
+    assert selection == Selection(pack=whole.pack, problems=(evolve(expected, weights=weights),))
     assert selection.weight_sum == 0.3
 
 
