@@ -27,6 +27,7 @@ MAX_LINES = 400
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_project", "errors", "printable", "suggest"),
+    ("scaffold",),
     ("model",),
     ("interfaces", "tensors", "codec"),
     ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "packs", "probe", "repro"),

@@ -1,0 +1,55 @@
+"""`atrex-eval plugin new`: start a plugin from files that work as they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from atrex_core.cli.console import say, show
+from atrex_core.errors import UsageError
+from atrex_core.scaffold import new_operator, new_problem
+
+
+@click.group("plugin")
+def command() -> None:
+    """Start a plugin of your own."""
+
+
+@command.group("new")
+def new() -> None:
+    """Write the files of a new plugin."""
+
+
+@new.command("problem")
+@click.argument("name")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Folder to write the project into; default: here.",
+)
+@click.option("--pack", metavar="NAME", help="The pack's name; default: the problem's.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    help="Folder of an existing pack: write one more operator into it, and no project.",
+)
+def problem(name: str, output: Path, pack: str | None, into: Path | None) -> None:
+    """Write a problem called NAME: a small operator that passes its own lint, to be replaced.
+
+    With mutants, honest variants, input regimes and a cost: everything a problem consists of.
+    """
+    if into is not None:
+        if pack is not None:
+            raise UsageError("--into and --pack exclude each other", hint="--into names the pack")
+        made = new_operator(name, package=into)
+    else:
+        if not output.is_dir():
+            raise UsageError(f"{str(output)!r} is no folder", hint="choose another --output")
+        made = new_problem(name, parent=output, pack=pack)
+    show(str(made.root))
+    if into is None:
+        say(f"next: pip install -e {made.root}")
+    say(f"next: atrex-eval problems lint {name}")
+    say(f"then change {made.operator / 'public' / 'reference.py'} and the files beside it")
