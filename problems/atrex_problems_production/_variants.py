@@ -27,6 +27,6 @@ def norm(wide: Any, weight: Any, eps: float) -> Any:
 
 
 def norm_rounded_before_weight(wide: Any, weight: Any, eps: float) -> Any:
-    """Normalise rows of fp32, rounding to bf16 before the weight."""
+    """Normalise rows of fp32, rounding to the dtype of `weight` before it is multiplied."""
     scale = (wide.pow(2).mean(-1, keepdim=True) + eps).pow(-0.5)
-    return (wide * scale).bfloat16() * weight
+    return (wide * scale).to(weight.dtype) * weight
