@@ -9,6 +9,9 @@ The matrix product accumulates in fp32 and `z` is rounded to bf16; sigmoid and p
 
 import torch
 
+_STEP = 1 << 25
+"""Elements whose fp32 copies exist at once."""
+
 
 class Model(torch.nn.Module):
     """Gate `post_mul_mat` [tokens, out] by a linear layer of `hidden_states` [tokens, hidden]."""
@@ -22,4 +25,7 @@ class Model(torch.nn.Module):
     ) -> torch.Tensor:
         """Return bf16 [tokens, out]. `weight` is [out, hidden] and `bias` is [out]."""
         z = torch.nn.functional.linear(hidden_states, weight, bias)
-        return (torch.sigmoid(z.float()) * post_mul_mat.float()).to(hidden_states.dtype)
+        step = max(1, _STEP // z.shape[-1])
+        for gate, post in zip(z.split(step), post_mul_mat.split(step), strict=True):
+            gate.copy_(torch.sigmoid(gate.float()) * post.float())
+        return z
