@@ -204,7 +204,7 @@ class FolderProblem(Problem):
         answer = {}
         for name, right in self.honest(workload, inputs).items():
             finite = right.float().nan_to_num(0.0, 0.0, 0.0)
-            answer[name] = finite.mean().to(right.dtype).expand_as(right).clone()
+            answer[name] = right.new_empty(right.shape).copy_(finite.mean())
         return answer
 
     def _stale(self, workload: Workload, inputs: Tensors) -> Tensors:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atrex_problems_production._attention import (
+    Attention,
+    common_mutants,
+    exact,
+    interleaved_heads,
+    tolerance,
+    work,
+)
 from atrex_problems_production._problem import ProductionProblem
 
 from atrex_core import (
@@ -12,12 +20,13 @@ from atrex_core import (
     Cost,
     DType,
     Implementation,
+    Inapplicable,
     Tensors,
     TensorSpec,
     Tolerance,
     Workload,
 )
-from atrex_core.packs import altering, by_rows
+from atrex_core.packs import altering
 
 
 class Operator(ProductionProblem):
@@ -50,29 +59,12 @@ class Operator(ProductionProblem):
         return (TensorSpec(name="out", dtype=_dtype(workload), shape=shape),)
 
     def expected(self, workload: Workload, inputs: Tensors) -> Tensors:
-        """Gather and attend in float64, some sequences at a time."""
-        import torch
-
-        k_cache, v_cache = inputs["k_cache"], inputs["v_cache"]
-        heads, size, block = v_cache.shape[1:]
-        gathered = inputs["block_tables"].shape[1] * block * heads * size
-
-        def attend(query: Any, tables: Any, lengths: Any) -> Any:
-            seqs = len(query)
-            k = k_cache[tables.long()].permute(0, 1, 4, 2, 3, 5).reshape(seqs, -1, heads, size)
-            v = v_cache[tables.long()].permute(0, 1, 4, 2, 3).reshape(seqs, -1, heads, size)
-            q = query.double().view(seqs, heads, -1, size)
-            scores = torch.einsum("nhgd,nthd->nhgt", q, k.double()) / size**0.5
-            dead = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
-            p = scores.masked_fill(dead[:, None, None], -torch.inf).softmax(-1).nan_to_num(0.0)
-            return torch.einsum("nhgt,nthd->nhgd", p, v.double()).reshape(query.shape)
-
-        rows = inputs["query"], inputs["block_tables"], inputs["seq_lens"]
-        return {"out": by_rows(attend, *rows, row_elements=gathered)}
+        """Attend in float64, some sequences at a time."""
+        return {"out": attention(workload, inputs).by(exact)}
 
     def tolerance(self, output: TensorSpec) -> Tolerance:
         """Leave room for operands of either product rounded to the cache's dtype."""
-        return Tolerance(dtype=output.dtype, relative_l2=4, row_l2=8, element=3)
+        return tolerance(output.dtype)
 
     def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
         """Count live tokens only: no spare block, no dead slot, no query without tokens."""
@@ -84,10 +76,7 @@ class Operator(ProductionProblem):
         dtype = _dtype(workload)
         matrix = {DType.BF16: ArithmeticPath.BF16_MATRIX, DType.FP16: ArithmeticPath.FP16_MATRIX}
         return Cost(
-            flops={
-                matrix[dtype]: 4 * heads * live * size,
-                ArithmeticPath.FP32_VECTOR: heads * (2 * live + rows * size),
-            },
+            flops=work(matrix[dtype], heads, live, rows, (size, size)),
             read_bytes=dtype.item_bytes * size * (rows * heads + 2 * live * a["num_kv_heads"])
             + DType.INT32.item_bytes * (pages + len(lengths)),
             write_bytes=sum(spec.nbytes for spec in self.outputs(workload)),
@@ -100,7 +89,7 @@ class Operator(ProductionProblem):
         return float(a["num_seqs"] * a["ctx_len"] * per_token)
 
     def own_mutants(self) -> Mapping[str, Implementation]:
-        """Ignore the table, the lengths, or a part of the softmax."""
+        """Ignore the table or the lengths; and what is wrong for any attention."""
         import torch
 
         def in_order(inputs: Tensors) -> Any:
@@ -115,26 +104,50 @@ class Operator(ProductionProblem):
             block = inputs["v_cache"].shape[-1]
             return (inputs["seq_lens"] + block - 1) // block * block
 
-        def one_less(inputs: Tensors) -> Any:
-            return (inputs["seq_lens"] - 1).clamp(min=0)
-
-        def other_heads(workload: Workload, inputs: Tensors) -> Tensors:
-            return {"out": self.honest(workload, inputs)["out"].roll(1, 1)}
+        def table_of_next_sequence(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.axes["num_seqs"] == 1:
+                raise Inapplicable("there is one sequence")
+            tables = inputs["block_tables"].roll(1, 0)
+            return self.honest(workload, {**inputs, "block_tables": tables})
 
         return {
+            **common_mutants(attention, _is_single),
+            "interleaved_heads": interleaved_heads(attention),
             "ignores_table": altering(self.honest, block_tables=in_order),
+            "table_of_next_sequence": table_of_next_sequence,
             "ignores_lengths": altering(self.honest, seq_lens=full),
             "masks_whole_blocks": altering(self.honest, seq_lens=whole_blocks),
-            "misses_last_token": altering(self.honest, seq_lens=one_less),
             "values_of_next_slot": altering(
                 self.honest, v_cache=lambda i: i["v_cache"].roll(1, -1)
             ),
-            "ignores_query": altering(self.honest, query=lambda i: i["query"] * 0),
-            "unscaled": altering(
-                self.honest, query=lambda i: i["query"] * i["query"].shape[-1] ** 0.5
-            ),
-            "other_heads": other_heads,
         }
+
+
+def attention(_: Workload, inputs: Tensors) -> Attention:
+    """Read the inputs: tokens of a sequence are in the blocks that its row of the table names."""
+    k_cache, v_cache = inputs["k_cache"], inputs["v_cache"]
+    tables, query = inputs["block_tables"].long(), inputs["query"]
+    heads, size, block = v_cache.shape[1:]
+
+    def fetch(sequences: Any, width: int) -> tuple[Any, Any]:
+        blocks = tables[sequences, : -(-width // block)]
+        k = k_cache[blocks].permute(0, 1, 4, 2, 3, 5).flatten(4).flatten(1, 2)
+        v = v_cache[blocks].permute(0, 1, 4, 2, 3).flatten(1, 2)
+        return k[:, :width], v[:, :width]
+
+    return Attention(
+        query=query,
+        query_lens=[1] * len(query),
+        key_lens=inputs["seq_lens"].tolist(),
+        fetch=fetch,
+        heads=heads,
+        value_size=size,
+        scale=size**-0.5,
+    )
+
+
+def _is_single(workload: Workload) -> bool:
+    return bool(workload.axes["ctx_len"] == 1)
 
 
 def _dtype(workload: Workload) -> DType:

@@ -4,12 +4,16 @@ Regimes, each of which makes some part of the operator visible in the output:
     published  the distribution as published, and nothing else: for comparison only
     nominal    as in production: full sequences, blocks in order, with a few loud keys at places
                that the seed decides
-    ragged     lengths from 0 and 1 up, blocks in any order
+    ragged     lengths from 0 and 1 up, blocks in any order; wide scores, so that few keys decide
     flat       queries of zero: every live token counts the same
-    peaked     wide scores far from zero, so that softmax must subtract its maximum
-    needle     one token of each sequence decides, often the last live one
-Outside `nominal`, whatever must not be read holds large finite values.
+    peaked     scores far from zero, above it in one head and below it in the next, so that softmax
+               must subtract its maximum
+    needle     one token of each sequence decides, in every other one the last
+In `flat`, `peaked` and `needle`, lengths and blocks are as in `ragged`. Outside `published` and
+`nominal`, whatever must not be read holds large finite values.
 """
+
+import math
 
 import torch
 
@@ -58,27 +62,35 @@ def make_inputs(
     chosen = (torch.rand(num_seqs, generator=rng, device=device) * lengths).long()
     if regime == "nominal":
         some = torch.randint(num_seqs, (1 + num_seqs // 8,), generator=rng, device=device)
-        _plant(k, v, query, tables, some, chosen[some], strength=3.0)
+        leader = query[some][:, :: num_query_heads // num_kv_heads].float()
+        strength = math.log(ctx_len) + 3
+        gain = strength * head_size**0.5 / leader.square().sum(-1, keepdim=True)
+        at = tables[some, chosen[some] // block_size], chosen[some] % block_size
+        k[at] = (leader * gain).to(kind)
+        v[at] *= 4
+    elif regime == "ragged":
+        query *= 1.5
     elif regime == "flat":
         query.zero_()
     elif regime == "peaked":
-        side = 1 - 2 * (sequence % 2)
-        query *= 2
-        query[:, :, 0] = 16
-        k[tables, :, :, 0] = (side * 6 * head_size**0.5).to(kind)[:, None, None, None]
+        query *= 1.5
+        query[:, :, 0] = 16.0 - 32.0 * (torch.arange(num_query_heads, device=device) % 2)
+        k[:, :, :, 0] = 8 * head_size**0.5
     elif regime == "needle":
-        last = (lengths - 1).clamp(min=0)
-        chosen = torch.where(sequence % 2 == 0, last, chosen)
-        _plant(k, v, query, tables, sequence, chosen, strength=9.0)
+        chosen = torch.where(sequence % 2 == 0, (lengths - 1).clamp(min=0), chosen)
+        direction = normal(num_kv_heads, head_size).sign()
+        strengths = (lengths.clamp(min=1).float().log() + 4)[:, None, None]
+        query += direction.repeat_interleave(num_query_heads // num_kv_heads, 0)
+        at = tables[sequence, chosen // block_size], chosen % block_size
+        k[at] = (direction * strengths / head_size**0.5).to(kind)
+        v[at] *= 4
 
     if regime not in ("published", "nominal"):
-        token = torch.arange(table_width * block_size, device=device)
-        live = token < lengths[:, None]
-        block, slot = tables[:, token // block_size], (token % block_size).expand_as(live)
+        live = torch.arange(table_width * block_size, device=device) < lengths[:, None]
         dead = torch.ones(blocks, block_size, dtype=torch.bool, device=device)
-        dead[block[live], slot[live]] = False
-        k[dead] = LOUD
-        v[dead] = LOUD
+        dead[tables] = ~live.view(num_seqs, table_width, block_size)
+        k.masked_fill_(dead[:, :, None, None], LOUD)
+        v.masked_fill_(dead[:, :, None, None], LOUD)
 
     x = 16 // k.element_size()
     return {
@@ -107,23 +119,3 @@ def _ragged(seqs: int, longest: int, block: int, rng: torch.Generator, device: s
     special = torch.tensor([0, longest, 1], device=device)[: max(0, seqs - 1)]
     lengths[1 : 1 + len(special)] = special
     return lengths[torch.randperm(seqs, generator=rng, device=device)]
-
-
-def _plant(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    query: torch.Tensor,
-    tables: torch.Tensor,
-    sequence: torch.Tensor,
-    token: torch.Tensor,
-    *,
-    strength: float,
-) -> None:
-    """Let `token` of each sequence score `strength` against its kv head's first query head."""
-    block = k.shape[1]
-    kv_heads = k.shape[2]
-    at = tables[sequence, token // block], token % block
-    leader = query[sequence][:, :: query.shape[1] // kv_heads].float()
-    gain = strength * leader.shape[-1] ** 0.5 / leader.square().sum(-1, keepdim=True)
-    k[at] = (leader * gain).to(k.dtype)
-    v[at] *= 4

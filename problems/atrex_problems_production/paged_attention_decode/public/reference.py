@@ -9,6 +9,8 @@ contiguous groups. Slots past the end of a sequence, and blocks in no table, may
 finite. A sequence of length zero gives zeros. Everything is fp32; `out` is rounded once. An
 implementation may round the scaled query, and softmax before it is multiplied by V, to the cache's
 dtype: what a matrix unit takes.
+
+Below, some sequences are computed at a time; nothing depends on how many.
 """
 
 import torch
@@ -16,6 +18,9 @@ import torch
 
 class Model(torch.nn.Module):
     """Attend with `query` [seqs, heads, head_size] to the cached keys and values."""
+
+    elements = 1 << 25
+    """Elements of keys at once."""
 
     def forward(
         self,
@@ -26,20 +31,22 @@ class Model(torch.nn.Module):
         seq_lens: torch.Tensor,
     ) -> torch.Tensor:
         """Return [seqs, heads, head_size] in the dtype of `query`."""
-        seqs, heads, size = query.shape
+        seqs, _, size = query.shape
         kv_heads, block = v_cache.shape[1], v_cache.shape[3]
         tokens = block_tables.shape[1] * block
+        out = torch.empty_like(query)
+        step = max(1, self.elements // (tokens * kv_heads * size))
+        for first in range(0, seqs, step):
+            some = slice(first, first + step)
+            blocks = block_tables[some].long()
+            # [sequences, kv heads, tokens, head_size]
+            k = k_cache[blocks].permute(0, 2, 1, 4, 3, 5).flatten(4).flatten(2, 3).float()
+            v = v_cache[blocks].permute(0, 2, 1, 4, 3).flatten(2, 3).float()
 
-        # [seqs, kv_heads, tokens, head_size]
-        k = k_cache[block_tables.long()].permute(0, 2, 1, 4, 3, 5)
-        k = k.reshape(seqs, kv_heads, tokens, size).float()
-        v = v_cache[block_tables.long()].permute(0, 2, 1, 4, 3)
-        v = v.reshape(seqs, kv_heads, tokens, size).float()
-
-        q = query.float().view(seqs, kv_heads, heads // kv_heads, size) * size**-0.5
-        scores = q @ k.transpose(-1, -2)
-        live = torch.arange(tokens, device=query.device) < seq_lens[:, None]
-        live = live[:, None, None, :]
-        p = torch.softmax(scores.masked_fill(~live, torch.finfo(torch.float32).min), dim=-1)
-        out = (p * live) @ v
-        return out.view(seqs, heads, size).to(query.dtype)
+            q = query[some].float().unflatten(1, (kv_heads, -1)) * size**-0.5
+            scores = q @ k.transpose(-1, -2)
+            live = torch.arange(tokens, device=query.device) < seq_lens[some, None]
+            live = live[:, None, None]
+            p = torch.softmax(scores.masked_fill(~live, torch.finfo(torch.float32).min), dim=-1)
+            out[some] = ((p * live) @ v).flatten(1, 2).to(query.dtype)
+        return out

@@ -1,0 +1,12 @@
+"""Honest implementations of `attention_forward`, written as kernels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from atrex_problems_production._attention import common_variants
+from atrex_problems_production.attention_forward.private import attention
+
+from atrex_core import Implementation
+
+VARIANTS: Mapping[str, Implementation] = common_variants(attention)

@@ -1,0 +1,93 @@
+"""Inputs of `mla_decode_attention`. Run alone; needs nothing but torch.
+
+Regimes, each of which makes some part of the operator visible in the output:
+    published  the distribution as published, and nothing else: for comparison only
+    nominal    as in production: full sequences, with a few loud rows at places that the seed
+               decides
+    ragged     lengths from 1 to twice `ctx_len`, the last sequence below its share, so that rows
+               are left over; wide scores, so that few rows decide
+    flat       queries of zero: every row of a sequence counts the same
+    peaked     scores far from zero, above it in one head and below it in the next, so that softmax
+               must subtract its maximum
+    needle     one row decides for a whole sequence: its last in every other one, else its first
+In `flat`, `peaked` and `needle`, lengths are as in `ragged`. Rows left over hold large finite
+values.
+"""
+
+import torch
+
+LOUD = 10_000.0
+"""What must not be read: a weight of 0 removes it."""
+
+
+def make_inputs(
+    batch_size: int,
+    ctx_len: int,
+    nhead: int,
+    kv_lora_rank: int,
+    qk_rope_head_dim: int,
+    *,
+    regime: str = "nominal",
+    seed: int = 0,
+    device: str = "cpu",
+) -> dict[str, torch.Tensor]:
+    """Draw a query for each sequence, their cached rows back to back, and lengths."""
+    if regime not in ("published", "nominal", "ragged", "flat", "peaked", "needle"):
+        raise ValueError(f"unknown regime {regime!r}")
+    rng = torch.Generator(device).manual_seed(seed)
+    rows, width = batch_size * ctx_len, kv_lora_rank + qk_rope_head_dim
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=rng, device=device, dtype=torch.bfloat16)
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=rng, device=device)
+
+    q = normal(batch_size, nhead, width)
+    kv = normal(rows, 1, width)
+    sequence = torch.arange(batch_size, device=device)
+    lengths = torch.full((batch_size,), ctx_len, device=device)
+    if regime not in ("published", "nominal"):
+        order = torch.randperm(batch_size, generator=rng, device=device)
+        lengths = _resplit(lengths, order, uniform(batch_size // 2))
+        less = 1 + (uniform(batch_size) * (lengths - 1)).long()
+        lengths = torch.where((sequence % 3 == 2) | (sequence == batch_size - 1), less, lengths)
+    starts = lengths.cumsum(0) - lengths
+
+    if regime == "nominal":
+        some = torch.randint(batch_size, (1 + batch_size // 8,), generator=rng, device=device)
+        chosen = (uniform(batch_size) * lengths).long()
+        head = (uniform(batch_size) * nhead).long()
+        leader = q[some, head[some]].float()
+        strength = (lengths[some].float().log() + 3)[:, None]
+        gain = strength * width**0.5 / leader.square().sum(-1, keepdim=True)
+        kv[starts[some] + chosen[some], 0] = (leader * gain).bfloat16()
+    elif regime == "ragged":
+        q *= 1.5
+    elif regime == "flat":
+        q.zero_()
+    elif regime == "peaked":
+        q *= 1.5
+        # The last element is in keys only.
+        q[:, :, -1] = 16.0 - 32.0 * (torch.arange(nhead, device=device) % 2)
+        kv[:, :, -1] = 8 * width**0.5
+    elif regime == "needle":
+        chosen = torch.where(sequence % 2 == 0, lengths - 1, 0)
+        direction = normal(width).sign()
+        strength = (lengths.float().log() + 4)[:, None]
+        q += direction
+        kv[starts + chosen, 0] = (direction * strength / width**0.5).bfloat16()
+    left_over = torch.arange(rows, device=device) >= lengths.sum()
+    kv.masked_fill_(left_over[:, None, None], LOUD)
+    return {"q": q, "kv_cache": kv, "seq_lens": lengths.to(torch.int32)}
+
+
+def _resplit(lengths: torch.Tensor, order: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    """Share out anew what each two sequences have together, one at least to each."""
+    pairs = len(share)
+    first, second = order[:pairs], order[pairs : 2 * pairs]
+    total = lengths[first] + lengths[second]
+    new = 1 + (share * (total - 1)).long()
+    lengths = lengths.clone()
+    lengths[first], lengths[second] = new, total - new
+    return lengths
