@@ -40,8 +40,9 @@ def dtype_of(tensor: Any) -> DType | None:
 class RowBlocks:
     """A tensor that is computed some rows of its first axis at a time, when they are looked at.
 
-    What a problem may return from `expected` where all of it at once would not fit: a comparison
-    walks the rows in order, so one block is held and each is computed once.
+    What a problem may return from `expected` where all of it at once would not fit. A comparison
+    walks the rows in order, and looks at some of them more than once; two blocks are held, so that
+    rows at the edge of both cost nothing more, and each block is computed once.
     """
 
     shape: tuple[int, ...]
@@ -49,8 +50,8 @@ class RowBlocks:
     """Rows in a block: as many as the device has room to compute at once."""
     compute: Callable[[int, int], Any]
     """Return rows `start` to `stop` as a tensor of shape (stop - start, *shape[1:])."""
-    _held: Any = field(default=None, init=False)
-    _index: int = field(default=-1, init=False)
+    _held: dict[int, Any] = field(factory=dict, init=False)
+    """The last two blocks, by their number."""
 
     def rows(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop`, whatever blocks they lie in."""
@@ -71,16 +72,16 @@ class RowBlocks:
             if result is None:
                 result = block.new_empty(self.shape)
             result[start : start + len(block)] = block
-        self._held, self._index = None, -1
+        self._held.clear()
         return result
 
     def _block(self, index: int) -> Any:
-        if index != self._index:
-            self._held = None  # makes room for the next
+        if index not in self._held:
+            while len(self._held) > 1:  # makes room for the next
+                del self._held[next(iter(self._held))]
             start = index * self.step
-            self._held = self.compute(start, min(start + self.step, self.shape[0]))
-            self._index = index
-        return self._held
+            self._held[index] = self.compute(start, min(start + self.step, self.shape[0]))
+        return self._held[index]
 
 
 def dense(tensor: Any) -> Any:

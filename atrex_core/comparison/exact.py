@@ -27,7 +27,7 @@ def compare_exactly(
     wide = torch.float64 if spec.dtype.is_floating else torch.int64
     got, want = as_rows(actual), as_rows(expected)
     tally = Tally(actual.device)
-    for block in blocks(*got.shape):
+    for block in blocks(got):
         for tile in block:
             a = tile.of(got).to(wide)
             e = tile.of(want).to(actual.dtype).to(wide)
@@ -68,7 +68,7 @@ def compare_close(
 
     got, want = as_rows(actual), as_rows(expected)
     tally = Tally(actual.device)
-    for block in blocks(*got.shape):
+    for block in blocks(got):
         for tile in block:
             a, e = tile.of(got).double(), tile.of(want).double()
             finite = a.isfinite() & e.isfinite()

@@ -57,7 +57,7 @@ def compare_steps(
     rows, width = got.shape
     row_allowed, allowed = _allowed(rule, 1, width), _allowed(rule, rows, width)
     tally = Tally(actual.device)
-    for block in blocks(rows, width):
+    for block in blocks(got):
         flips: Any = 0
         for tile in block:
             a = tile.of(got)

@@ -44,7 +44,7 @@ def compare_within(
     got, want, fair = as_rows(actual), as_rows(expected), as_rows(honest)
     rows, width = got.shape
     tally = Tally(actual.device)
-    for block in blocks(rows, width):
+    for block in blocks(got):
         _walk_block(tally, block, spec, tolerance, (got, want, fair), poison)
     figures = tally.read()
 

@@ -148,13 +148,18 @@ class CodeSteps:
 
     Two honest kernels that sum in another order, or multiply by a reciprocal where another
     divides, land on neighbouring codes now and then; a wrong scale or a narrower type does so
-    often. The expected value is rounded to `dtype` and codes are counted between the two.
+    often. The expected value is rounded to `dtype` and codes are counted between the two; where
+    it lies within fp32 rounding of halfway, either neighbour is the nearest code.
     """
 
     dtype: DType
     """An 8-bit floating type."""
     flips: float = 0.05
-    """Share of elements that may be off by a code. In a row by itself, four times that."""
+    """Share of elements that may be off by a code, plus what chance may add.
+
+    The codes of a row flip together when its scale moves, so few rows may flip more:
+    `flips * (1 + 3 / sqrt(rows))`, which also holds for each row by itself.
+    """
     cap: int = 1
     """No element may be further off than this many codes."""
 

@@ -15,6 +15,7 @@ from atrex_core.model import Device, DType, HardwareProfile, Workload
 from atrex_core.processes.messages import Setup
 from atrex_core.processes.workers import ForkServerProcess
 from atrex_core.referee.arena import POISON_BYTE
+from atrex_core.tensors import torch_dtype
 
 _MOST_SETS = 256
 _SEED_BITS = 48
@@ -143,7 +144,8 @@ def _is_untouched(output: Tensor) -> bool:
 
 
 def _poison(dtype: DType) -> float:
-    if dtype.is_floating:
-        return math.nan
-    poison = bytes([POISON_BYTE]) * dtype.item_bytes
-    return int.from_bytes(poison, "little", signed=dtype.item_bytes > 1)
+    """Return the value whose bytes are all `POISON_BYTE`: NaN in most floating types."""
+    import torch
+
+    poison = torch.full((dtype.item_bytes,), POISON_BYTE, dtype=torch.uint8)
+    return float(poison.view(torch_dtype(dtype)).to(torch.float64).item())

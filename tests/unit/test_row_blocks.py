@@ -159,3 +159,13 @@ def test_altering_replaces_inputs_and_nothing_else() -> None:
 
     assert seen == {"x": 20, "y": 2}
     assert inputs == {"x": 1, "y": 2}
+
+
+def test_rows_at_the_edge_of_two_blocks_compute_neither_again() -> None:
+    lazy, asked = blocks(torch.zeros(12, 2), 4)
+
+    for start in range(0, 12, 3):  # tiles that straddle, each looked at twice
+        lazy.rows(start, start + 3)
+        lazy.rows(start, start + 3)
+
+    assert asked == [(0, 4), (4, 8), (8, 12)]

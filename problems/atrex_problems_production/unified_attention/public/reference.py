@@ -25,7 +25,7 @@ import torch
 class Model(torch.nn.Module):
     """Attend with `q` [tokens, heads, head_size] to caches [blocks, block_size, kv heads, ...]."""
 
-    scores = 1 << 26
+    scores = 1 << 25
     """Scores computed at once."""
     elements = 1 << 25
     """Elements of padded keys at once."""
