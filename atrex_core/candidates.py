@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from atrex_core.errors import UsageError
@@ -27,13 +27,13 @@ def find_candidates(
 ) -> Iterator[Candidate]:
     """Yield the candidates in `paths`, or the backend's own kernels when there are none.
 
-    A file is named after its problem, or lies in a folder that is. When exactly one problem
-    is selected, a file may have any name.
+    A file is named after its problem, by name or release id, or lies in a folder that is. When
+    exactly one problem is selected, a file may have any name.
 
     Raises:
         UsageError: a path cannot be read, or it cannot be told which problem it solves.
     """
-    names = {problem.name for problem in problems}
+    names = {n: problem.name for problem in problems for n in (problem.name, problem.release_id)}
     if not paths:
         folder = backend.kernels
         for problem in problems:
@@ -46,7 +46,7 @@ def find_candidates(
             yield from _in_folder(path, names, backend.name)
         else:
             problem_name = _problem_of(path, host, problems)
-            if problem_name in names:
+            if problem_name in names.values():
                 yield read_candidate(path, problem_name, backend.name, submission=path.stem)
 
 
@@ -63,13 +63,14 @@ def source_files(folder: Path, *, quiet: bool = False) -> Iterator[Path]:
         log.warning("left out of %s: not regular files: %s", one_line(str(folder)), what)
 
 
-def _in_folder(folder: Path, names: set[str], backend: str) -> Iterator[Candidate]:
+def _in_folder(folder: Path, names: Mapping[str, str], backend: str) -> Iterator[Candidate]:
     for path in source_files(folder):
         if path.stem in names:
             label = "/".join(path.relative_to(folder).with_suffix("").parts[:-1]) or folder.name
-            yield read_candidate(path, path.stem, backend, submission=label)
+            yield read_candidate(path, names[path.stem], backend, submission=label)
         elif path.parent.name in names:
-            yield read_candidate(path, path.parent.name, backend, submission=path.stem)
+            problem = names[path.parent.name]
+            yield read_candidate(path, problem, backend, submission=path.stem)
 
 
 def _is_regular(path: Path) -> bool:
@@ -93,7 +94,7 @@ def _mode(path: Path) -> int:
 def _problem_of(path: Path, host: PluginHost, chosen: Sequence[Problem]) -> str:
     for name in (path.stem, path.resolve().parent.name):
         if name in host.problems:
-            return name
+            return host.problems[name].name
     if len(chosen) == 1:
         return chosen[0].name
     raise UsageError(

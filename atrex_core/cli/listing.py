@@ -152,6 +152,7 @@ def _problems(host: PluginHost) -> list[Row]:
         rows.append(
             {
                 "name": problem.name,
+                "release_id": problem.release_id,
                 "pack": problem.pack.name,
                 "published": sum(w.origin is Origin.PUBLISHED for w in full),
                 "added": sum(w.origin is Origin.ADDED for w in full),

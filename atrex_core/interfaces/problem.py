@@ -54,6 +54,14 @@ class Problem(ABC):
     """
 
     @property
+    def release_id(self) -> str:
+        """What the problem is called where its name would say too much: a Python identifier.
+
+        Another name of the same problem wherever problems are named; results carry `name`.
+        """
+        return self.name
+
+    @property
     @abstractmethod
     def workloads(self) -> Sequence[Workload]:
         """Every workload of every scale, in order of publication, smoke ones last."""

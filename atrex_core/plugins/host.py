@@ -38,8 +38,13 @@ _BACKENDS = Provision("atrex_backends", "backend", (Backend,))
 _PROFILES = Provision(
     "atrex_hardware_profiles", "hardware profile", (HardwareProfile, CalibratedProfile)
 )
-_PROBLEMS = Provision("atrex_problems", "problem", (Problem,))
-OWN_COMMANDS = frozenset({"run", "list", "doctor", "journal", "repro"})
+_PROBLEMS = Provision("atrex_problems", "problem", (Problem,), alias="release_id")
+OWN_COMMANDS = frozenset(
+    {
+        *("run", "list", "doctor", "journal", "repro"),
+        *("problems", "weights", "release", "plugin"),
+    }
+)
 """The command line's own names, which no plugin can have."""
 
 _COMMANDS = Provision("atrex_commands", "command", (object,), OWN_COMMANDS)

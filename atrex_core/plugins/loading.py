@@ -37,6 +37,8 @@ class Provision:
     types: tuple[type, ...]
     taken: frozenset[str] = frozenset()
     """Names that are ours."""
+    alias: str | None = None
+    """The attribute that holds another name of an item, where items may have one."""
 
 
 @frozen
@@ -119,10 +121,20 @@ class Loading:
                 if item.name in items:
                     raise clash(provision.kind, item.name, owners[item.name], origin)
                 items[item.name], owners[item.name] = item, origin
+        aliases: dict[str, str] = {}
+        for name, item in items.items():
+            alias = _alias(item, provision)
+            other = aliases.get(alias, alias)
+            if other in items and other != name:
+                first, second = sorted((other, name))
+                both = (first, owners[first]), (second, owners[second])
+                raise _alias_clash(provision, alias, *both)
+            aliases[alias] = name
         return Registry(
             provision.kind,
             dict(sorted(items.items())),
             dict(sorted(owners.items())),
+            {alias: name for alias, name in sorted(aliases.items()) if alias != name},
             tuple(self.quarantined),
         )
 
@@ -151,6 +163,7 @@ class Loading:
             if name in names:
                 raise ValueError(f"yielded two items named {name!r}")
             names.add(name)
+            _check_alias(item, provision)
         return items
 
     def _implementations(self, hook: str, plugin: str) -> list[pluggy.HookImpl]:
@@ -175,6 +188,21 @@ def clash(kind: str, name: str, first: PluginOrigin, second: PluginOrigin) -> Pl
     return PluginError(
         f"{kind} {name!r} is provided by {first} and by {second}",
         hint=f"uninstall one of them, or run with --disable-plugin {names}",
+    )
+
+
+def _alias_clash(
+    provision: Provision,
+    alias: str,
+    first: tuple[str, PluginOrigin],
+    second: tuple[str, PluginOrigin],
+) -> PluginError:
+    """Return the error for two items of which one has a name of the other as its second."""
+    both = " and ".join(f"{name!r} of plugin {origin}" for name, origin in (first, second))
+    plugins = " or ".join(dict.fromkeys(origin.plugin for _, origin in (first, second)))
+    return PluginError(
+        f"{provision.kind}s {both} both answer to {alias!r}",
+        hint=f"give one of them another {_noun(provision)}, or run with --disable-plugin {plugins}",
     )
 
 
@@ -238,6 +266,26 @@ def _checked_name(item: Any, provision: Provision) -> str:
     if name in provision.taken:
         raise ValueError(f"{provision.kind} {name!r} is one of atrex-eval's own")
     return name
+
+
+def _alias(item: Any, provision: Provision) -> str:
+    return str(getattr(item, provision.alias)) if provision.alias else str(item.name)
+
+
+def _check_alias(item: Any, provision: Provision) -> None:
+    if provision.alias is None:
+        return
+    alias: object = getattr(item, provision.alias)
+    if alias == item.name:
+        return
+    if not isinstance(alias, str) or not alias.isidentifier() or not _NAME.fullmatch(alias):
+        raise ValueError(
+            f"{provision.kind} {item.name!r} has an unusable {_noun(provision)}: {alias!r}"
+        )
+
+
+def _noun(provision: Provision) -> str:
+    return (provision.alias or "name").replace("_", " ")
 
 
 def _entries(distribution: metadata.Distribution) -> Iterator[Entry | Quarantined]:

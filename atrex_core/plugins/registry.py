@@ -58,17 +58,19 @@ class Registry(Generic[T]):
     """By name, in name order."""
     origins: Mapping[str, PluginOrigin]
     """By item name: the plugin that provides it."""
+    aliases: Mapping[str, str] = field(factory=dict)
+    """Item names by other names of the same items."""
     quarantined: tuple[Quarantined, ...] = ()
 
     def __getitem__(self, name: str) -> T:
-        """Return the item called `name`.
+        """Return the item called `name`, by whichever of its names.
 
         Raises:
             UnknownName: there is none; the hint has the closest name, those there are, and
                 the plugins that were set aside and may have provided it.
         """
         try:
-            return self.items[name]
+            return self.items[self.aliases.get(name, name)]
         except KeyError:
             raise UnknownName(f"no {self.kind} is named {name!r}", hint=self._hint(name)) from None
 
@@ -79,7 +81,7 @@ class Registry(Generic[T]):
         return len(self.items)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.items
+        return name in self.items or name in self.aliases
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,22 +91,23 @@ class Registry(Generic[T]):
     def select(self, *globs: str) -> tuple[T, ...]:
         """Return what any of `globs` matches, in name order; everything when there are none.
 
-        Each glob may hold several, separated by commas. Case matters.
+        Each glob may hold several, separated by commas. Case matters. What matches no name is
+        looked for among the other names.
 
         Raises:
             UnknownName: one of the globs matches nothing.
         """
         patterns = [part.strip() for glob in globs for part in glob.split(",") if part.strip()]
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in self.items):
-                raise UnknownName(
-                    f"no {self.kind} matches {pattern!r}", hint=self._hint(pattern.strip("*?"))
-                )
-        return tuple(
-            item
-            for name, item in self.items.items()
-            if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-        )
+        chosen = {name for pattern in patterns for name in self._matching(pattern)}
+        return tuple(item for name, item in self.items.items() if not patterns or name in chosen)
+
+    def _matching(self, pattern: str) -> set[str]:
+        found = {name for name in self.items if fnmatchcase(name, pattern)}
+        found = found or {n for alias, n in self.aliases.items() if fnmatchcase(alias, pattern)}
+        if not found:
+            hint = self._hint(pattern.strip("*?"))
+            raise UnknownName(f"no {self.kind} matches {pattern!r}", hint=hint)
+        return found
 
     def _hint(self, name: str) -> str:
         return "; ".join([did_you_mean(name, self.items), *map(str, self.quarantined)])

@@ -53,6 +53,7 @@ from atrex_core.processes.workers import ForkServerProcess
 from atrex_core.referee.bench import Bench
 from atrex_core.referee.docket import Docket, Limits
 from atrex_core.referee.trial import Trial
+from atrex_core.release.view import release_view
 
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ")
 """Variables of ours that workers see; everything else stays here."""
@@ -167,10 +168,10 @@ class Referee:
         )
         self._broken_pack = None
         try:
-            for path in problem.public_files:
-                self._docket.public_files[f"problem/{path.name}"] = path.read_bytes()
-        except OSError as error:
-            self._broken_pack = f"problem {problem.name!r}: cannot read its public half: {error}"
+            for name, content in release_view(problem).items():
+                self._docket.public_files[f"problem/{name}"] = content
+        except PluginError as error:
+            self._broken_pack = str(error)
 
     def _judge(self, request: Judge) -> Evaluation:
         assert self._candidate is not None, "Begin comes first"

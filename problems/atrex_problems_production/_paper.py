@@ -41,6 +41,11 @@ class PaperProblem(Problem):
             setattr(self, fact, getattr(strict, fact))
 
     @property
+    def release_id(self) -> str:
+        """The same release id."""
+        return self._strict.release_id
+
+    @property
     def workloads(self) -> Sequence[Workload]:
         """The same workloads."""
         return self._strict.workloads

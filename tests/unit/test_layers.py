@@ -34,9 +34,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("plugins", "scoring"),
     ("candidates",),
     ("processes", "planning", "report", "live"),
+    ("release",),
     ("referee",),
-    ("referee_process",),
+    ("referee_process", "lint_process"),
     ("session",),
+    ("linting",),
     ("cli", "testing"),
     ("__main__",),
 )
