@@ -27,9 +27,11 @@ _COMMANDS = {
     "list": ("atrex_core.cli.listing", "List backends, devices, problems and other parts."),
     "doctor": ("atrex_core.cli.doctor", "Run a tiny kernel wherever one could run here."),
     "journal": ("atrex_core.cli.journal", "Look into a journal."),
+    "problems": ("atrex_core.cli.problems", "Check problems, or show what one asks."),
     "plugin": ("atrex_core.cli.plugin", "Start a plugin of your own."),
     "weights": ("atrex_core.cli.weights", "Show what operators and workloads count."),
     "repro": ("atrex_core.cli.repro", "Write a script that shows a failure again."),
+    "release": ("atrex_core.cli.release", "Hand problems to agents, and prove what that hides."),
 }
 
 

@@ -11,10 +11,13 @@ from atrex_core.journal.records import (
     Contents,
     Damage,
     Encoding,
+    LintKey,
+    LintRecord,
     ResumeKey,
     SourceRecord,
     is_complete,
     limits_changed,
+    lint_key,
     resume_key,
 )
 
@@ -25,10 +28,13 @@ __all__ = [
     "Damage",
     "Encoding",
     "Journal",
+    "LintKey",
+    "LintRecord",
     "ResumeKey",
     "SourceRecord",
     "is_complete",
     "limits_changed",
+    "lint_key",
     "resume_key",
     "upgraded",
 ]

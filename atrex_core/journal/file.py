@@ -19,9 +19,12 @@ from atrex_core.journal.reading import SCHEMA, contents
 from atrex_core.journal.records import (
     Contents,
     Damage,
+    LintKey,
+    LintRecord,
     ResumeKey,
     SourceRecord,
     is_complete,
+    lint_key,
     resume_key,
 )
 from atrex_core.model import Candidate, Evaluation, Gate
@@ -76,6 +79,14 @@ class Journal:
             self._write("candidate", SourceRecord.of(candidate))
             self._known.add(candidate.digest)
 
+    def add_lint(self, record: LintRecord) -> None:
+        """Write what a lint found in one task.
+
+        Raises:
+            UsageError, HarnessError: as for `append`.
+        """
+        self._write("lint", record)
+
     def __iter__(self) -> Iterator[Evaluation]:
         return iter(self.read().evaluations)
 
@@ -117,13 +128,24 @@ class Journal:
 
         See `is_complete`. An absent journal has nothing.
         """
+        if self._is_absent():
+            return frozenset()
+        return frozenset(resume_key(e) for e in self if is_complete(e, until))
+
+    def lints(self) -> Mapping[LintKey, LintRecord]:
+        """Return what lints have found so far, the latest of each; an absent journal has none."""
+        if self._is_absent():
+            return {}
+        return {lint_key(record): record for record in self.read().lints}
+
+    def _is_absent(self) -> bool:
         try:
             self.path.stat()
         except FileNotFoundError:
-            return frozenset()
+            return True
         except OSError as error:
             raise _explained("read", self.path, error) from error
-        return frozenset(resume_key(e) for e in self if is_complete(e, until))
+        return False
 
     def read(self) -> Contents:
         """Return everything in the journal.
@@ -176,7 +198,7 @@ class Journal:
         self._known = set(held.sources)
         _sync_folder(self.path.parent)
 
-    def _write(self, kind: str, value: Evaluation | SourceRecord) -> None:
+    def _write(self, kind: str, value: Evaluation | SourceRecord | LintRecord) -> None:
         record = {"schema": SCHEMA, "kind": kind, **codec.unstructure(value)}
         line = codec.dumps(record).encode() + b"\n"
         file = self._open()

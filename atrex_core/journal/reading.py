@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from atrex_core import codec
 from atrex_core.errors import UsageError
-from atrex_core.journal.records import Contents, Damage, SourceRecord
+from atrex_core.journal.records import Contents, Damage, LintRecord, SourceRecord
 from atrex_core.model import Evaluation
 
 SCHEMA: Final = 1
 Record = dict[str, Any]
+Value = Evaluation | SourceRecord | LintRecord
 Upgrade = Callable[[Record], Record]
 UPGRADES: Final[Mapping[int, Upgrade]] = {}
 """By schema number: the step that turns a record into one of the next schema."""
@@ -30,6 +31,7 @@ def contents(data: bytes, name: str) -> Contents:
     evaluations: list[Evaluation] = []
     by_id: dict[str, list[Evaluation]] = {}
     sources: dict[str, SourceRecord] = {}
+    lints: list[LintRecord] = []
     damaged: list[Damage] = []
     foreign = True
     for number, raw in enumerate(data.split(b"\n"), start=1):
@@ -48,12 +50,15 @@ def contents(data: bytes, name: str) -> Contents:
             value = glued
         if isinstance(value, SourceRecord):
             sources.setdefault(value.digest, value)
+        elif isinstance(value, LintRecord):
+            lints.append(value)
         elif value not in by_id.setdefault(value.id, []):
             by_id[value.id].append(value)
             evaluations.append(value)
     return Contents(
         evaluations=tuple(evaluations),
         sources=sources,
+        lints=tuple(lints),
         damaged=tuple(damaged),
         foreign=foreign and bool(damaged),
     )
@@ -70,7 +75,7 @@ class _Unreadable(Exception):
     """A line holds no record, and why."""
 
 
-def _glued(line: bytes, where: str) -> Evaluation | SourceRecord | None:
+def _glued(line: bytes, where: str) -> Value | None:
     """Return the record that follows a half-written one on its line, as joining files leaves it."""
     start = line.rfind(_START)
     if start <= 0:
@@ -81,7 +86,7 @@ def _glued(line: bytes, where: str) -> Evaluation | SourceRecord | None:
         return None
 
 
-def _value(line: bytes, where: str) -> Evaluation | SourceRecord:
+def _value(line: bytes, where: str) -> Value:
     try:
         record = codec.parse(line.decode())
     except (codec.DecodeError, UnicodeDecodeError) as error:
@@ -105,6 +110,8 @@ def _value(line: bytes, where: str) -> Evaluation | SourceRecord:
             return codec.structure(body, Evaluation)
         if kind == "candidate":
             return _checked(codec.structure(body, SourceRecord))
+        if kind == "lint":
+            return codec.structure(body, LintRecord)
     except codec.DecodeError as error:
         raise _Unreadable(str(error)) from error
     raise _Unreadable(f"not a record: its kind is {kind!r}")

@@ -8,18 +8,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import field, frozen
 
 from atrex_core.model import (
     Candidate,
+    Device,
     Evaluation,
     Gate,
     GateResult,
     Outcome,
+    Pack,
     Protocol,
     Scale,
     Verdict,
 )
+from atrex_core.model.lint import Fate, Finding, Task
 
 NOT_ASKED: Final = "not asked for"
 """How the reason of a gate begins that was skipped because the run was to stop before it."""
@@ -113,6 +116,54 @@ class ResumeKey:
 
 
 @frozen(kw_only=True)
+class LintRecord:
+    """What a lint found in one task."""
+
+    pack: Pack
+    task: Task
+    device: Device
+    cases: int
+    seed: int | None
+    """None where a referee drew its own."""
+    submission: str | None = None
+    """The backend whose kernel was tried, None where it was what the problem itself ships."""
+    digest: str | None = None
+    """Of that kernel's source."""
+    findings: tuple[Finding, ...]
+    seconds: float
+    environment: Mapping[str, str] = field(factory=dict)
+    finished_at: str
+
+    @property
+    def problem(self) -> str:
+        """The problem's name."""
+        return self.task.problem
+
+    @property
+    def workload(self) -> str | None:
+        """The workload's id, None for the checks of the problem as a whole."""
+        return self.task.workload
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether trying again would find nothing new."""
+        return not any(found.fate in (Fate.BROKEN, Fate.SKIPPED) for found in self.findings)
+
+
+@frozen(kw_only=True)
+class LintKey:
+    """What must agree for a lint of a task to stand for another."""
+
+    pack_name: str
+    pack_digest: str
+    task: Task
+    device_name: str
+    cases: int
+    submission: str | None
+    digest: str | None
+
+
+@frozen(kw_only=True)
 class Contents:
     """Everything a journal held when it was read."""
 
@@ -120,9 +171,23 @@ class Contents:
     """In the order they were written; exact repetitions, from joining files, count once."""
     sources: Mapping[str, SourceRecord]
     """By candidate digest."""
+    lints: tuple[LintRecord, ...] = ()
     damaged: tuple[Damage, ...] = ()
     foreign: bool = False
     """Whether the file is not empty and yet no line of it can ever have been a record."""
+
+
+def lint_key(record: LintRecord) -> LintKey:
+    """Return what a repetition of `record` would have in common with it."""
+    return LintKey(
+        pack_name=record.pack.name,
+        pack_digest=record.pack.digest,
+        task=record.task,
+        device_name=record.device.name,
+        cases=record.cases,
+        submission=record.submission,
+        digest=record.digest,
+    )
 
 
 def resume_key(evaluation: Evaluation) -> ResumeKey:

@@ -9,7 +9,7 @@ from typing import Self
 
 from attrs import define, frozen
 
-from atrex_core.model.lint import Kind
+from atrex_core.model.lint import Fate, Finding, Kind, Task
 
 _COUNTERS = struct.Struct("=QQH")
 _BEATS, _ATTEMPTS, _LENGTH = 0, 8, 16
@@ -23,6 +23,19 @@ class Attempt:
     kind: Kind
     name: str
     regime: str | None = None
+
+    def finding(self, task: Task, fate: Fate, reason: str) -> Finding:
+        """Return what is found where this got no answer."""
+        return Finding(
+            problem=task.problem,
+            workload=task.workload,
+            protocol=task.protocol,
+            kind=self.kind,
+            name=self.name,
+            fate=fate,
+            regime=self.regime,
+            reason=reason,
+        )
 
 
 @define(eq=False)

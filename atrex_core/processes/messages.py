@@ -24,6 +24,7 @@ from atrex_core.model import (
     Protocol,
     TensorSpec,
 )
+from atrex_core.model.lint import Finding, Kind, Task
 
 # -- referee -> fork server --------------------------------------------------------------------
 
@@ -306,6 +307,50 @@ class Judged:
     evaluation: Evaluation
 
 
+# -- orchestrator -> linter --------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class LintSetup:
+    """What one linter is for: tasks on one device."""
+
+    device: str
+    cases: int
+    seed: int
+    timeout_s: float
+    threads: int | None
+    """Of tensor operations; None leaves that to the device."""
+    disabled_plugins: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class Lint:
+    """Lint one workload, or a problem as a whole."""
+
+    task: Task
+    without: tuple[tuple[Kind, str], ...] = ()
+    """What is not to be tried: it has ended a process before."""
+
+
+# -- linter -> orchestrator --------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class LintReady:
+    """The linter can work."""
+
+    device: Device
+    environment: Mapping[str, str]
+
+
+@frozen(kw_only=True)
+class Linted:
+    """A task is done."""
+
+    findings: tuple[Finding, ...]
+    seconds: float
+
+
 _ALL = (
     Spawn,
     Kill,
@@ -332,6 +377,10 @@ _ALL = (
     GateFinished,
     Judged,
     Alive,
+    LintSetup,
+    Lint,
+    LintReady,
+    Linted,
 )
 
 MESSAGES: Mapping[int, type[Any]] = dict(enumerate(_ALL, start=1))

@@ -7,10 +7,8 @@ Inputs, expected values and honest outputs of a case are computed once and share
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from attrs import define
@@ -22,9 +20,10 @@ from atrex_core.model.lint import Fate, Finding, Kind
 from atrex_core.printable import one_line
 from atrex_core.processes.attempt import Attempt
 from atrex_core.referee.bench import Truth, correctness_regimes, first_wrong, judge_outputs
+from atrex_core.referee.faults import MOST_REASON, Complaint, fault_of, unlike
 from atrex_core.referee.margins import margin
-from atrex_core.referee.seals import Seal
-from atrex_core.tensors import dense, dtype_of
+from atrex_core.referee.seals import Seal, plain, raw
+from atrex_core.tensors import dense
 
 __all__ = ["DRAW", "REFERENCE", "Fate", "Finding", "Kind", "lint_workload"]
 
@@ -36,7 +35,6 @@ EXPECTED = "expected"
 
 _KEPT_BYTES = 1 << 31
 """Expected values up to this size are kept whole, so as to be used many times."""
-_MOST_REASON = 600
 
 Watch = Callable[[Attempt], None]
 Excluded = Collection[tuple[Kind, str]]
@@ -50,7 +48,7 @@ def lint_workload(
     device: str,
     seed: int,
     cases: int,
-    watch: Watch = lambda attempt: None,
+    watch: Watch | None = None,
     without: Excluded = (),
 ) -> Iterator[Finding]:
     """Judge every implementation that `problem` ships on `workload`; yield one finding for each.
@@ -72,7 +70,7 @@ def lint_workload(
         without
     ):
         return
-    court = _Court(problem, workload, protocol, device, watch)
+    court = _Court(problem, workload, protocol, device, watch or _nobody_watches)
     suspects: list[_Suspect] = []
     try:
         suspects += court.suspects(without)
@@ -104,9 +102,13 @@ class _Suspect:
     seconds: float = 0.0
     settled: bool = False
 
-    def settle(self, fate: Fate, regime: str | None, reason: str | None) -> None:
+    @property
+    def is_reference(self) -> bool:
+        return (self.kind, self.name) == (Kind.VARIANT, REFERENCE)
+
+    def settle(self, fate: Fate, reason: str | None, regime: str | None) -> None:
         self.fate, self.regime, self.settled = fate, regime, True
-        self.reason = one_line(reason, _MOST_REASON) if reason else None
+        self.reason = one_line(reason, MOST_REASON) if reason else None
         self.bound = self.share = None
 
 
@@ -151,16 +153,20 @@ class _Court:
         seal = Seal.of(inputs)
         with self.resting_on(Kind.CHECK, EXPECTED, regime):
             expected = _kept(self.problem.expected(self.workload, inputs))
+            _refuse_change(seal, inputs)
         with self.resting_on(Kind.VARIANT, REFERENCE, regime):
             honest = self.problem.honest(self.workload, inputs)
+            _refuse_change(seal, inputs)
         truth = Truth(expected=expected, honest=honest)
         for suspect in waiting:
             self.watch(Attempt(suspect.kind, suspect.name, regime))
             started = time.perf_counter()
             self._try(suspect, inputs, truth, regime)
             suspect.seconds += time.perf_counter() - started
+            if suspect.is_reference and suspect.fate in (Fate.BROKEN, Fate.SKIPPED):
+                raise _Halt(suspect)
             if changed := seal.broken(inputs):
-                suspect.settle(Fate.BROKEN, regime, f"it changed its input {changed[0]!r}")
+                suspect.settle(Fate.BROKEN, _changed(changed), regime)
                 inputs = draw()
 
     @contextmanager
@@ -169,9 +175,11 @@ class _Court:
         self.watch(Attempt(kind, name, regime))
         try:
             yield
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # a pack's code may raise anything: say what it did
             suspect = _Suspect(kind, name, self.problem.honest, Fate.BROKEN)
-            suspect.settle(*fault_of(error, regime, self.device))
+            suspect.settle(*fault_of(error, self.device), regime)
             raise _Halt(suspect) from error
 
     def finding(self, suspect: _Suspect) -> Finding:
@@ -193,31 +201,34 @@ class _Court:
     def _try(self, suspect: _Suspect, inputs: Tensors, truth: Truth, regime: str) -> None:
         import torch
 
-        is_reference = (suspect.kind, suspect.name) == (Kind.VARIANT, REFERENCE)
         try:
             with torch.no_grad():
-                outputs = truth.honest if is_reference else suspect.run(self.workload, inputs)
+                outputs = truth.honest
+                if not suspect.is_reference:
+                    outputs = suspect.run(self.workload, inputs)
         except Inapplicable as word:
             if suspect.kind is Kind.MUTANT:
-                suspect.settle(Fate.INAPPLICABLE, regime, str(word) or None)
+                suspect.settle(Fate.INAPPLICABLE, str(word) or None, regime)
             else:
-                suspect.settle(Fate.BROKEN, regime, "only a mutant may be inapplicable")
+                suspect.settle(Fate.BROKEN, "only a mutant may be inapplicable", regime)
             return
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # noqa: BLE001  (it is the pack's code: say what it did)
-            suspect.settle(*fault_of(error, regime, self.device))
+            suspect.settle(*fault_of(error, self.device), regime)
             return
         if fault := unlike(self.problem.outputs(self.workload), outputs):
-            suspect.settle(Fate.BROKEN, regime, f"its answer is not as declared: {fault}")
+            suspect.settle(Fate.BROKEN, f"its answer is not as declared: {fault}", regime)
             return
         # A kernel's answer is refused for this before it is compared; here the rule is on trial.
-        outputs = {name: tensor.contiguous() for name, tensor in outputs.items()}
+        outputs = {name: plain(tensor) for name, tensor in outputs.items()}
         try:
             found = judge_outputs(self.problem, self.workload, inputs, outputs, truth)
-        except BaseException as error:  # canonical and tolerance are the pack's, too
-            fate, _, reason = fault_of(error, regime, self.device)
-            suspect.settle(fate, regime, f"its answer could not be judged: {reason}")
-            if is_reference:
-                raise _Halt(suspect) from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (canonical and tolerance are the pack's, too)
+            fate, reason = fault_of(error, self.device)
+            suspect.settle(fate, f"its answer could not be judged: {reason}", regime)
             return
         self._rule(suspect, found, outputs, truth, regime)
 
@@ -234,7 +245,7 @@ class _Court:
         if wrong is not None:
             name, comparison = wrong
             fate = Fate.KILLED if suspect.kind is Kind.MUTANT else Fate.REFUSED
-            suspect.settle(fate, regime, f"output {name!r}: {comparison.reason}")
+            suspect.settle(fate, f"output {name!r}: {comparison.reason}", regime)
             suspect.bound, suspect.share = margin(comparison, caps[name])
             return
         for name, comparison in found.items():
@@ -251,64 +262,17 @@ class _Court:
         return rule.cap if isinstance(rule, CodeSteps) else None
 
 
-def fault_of(error: BaseException, regime: str | None, device: str) -> tuple[Fate, str | None, str]:
-    """Return what an exception of a pack's code means, and say it; free what it held."""
-    if is_out_of_memory(error):
-        traceback.clear_frames(error.__traceback__)
-        release(device)
-        return Fate.SKIPPED, regime, f"needs more memory than {device} has free: {said(error)}"
-    return Fate.BROKEN, regime, said(error)
+def _nobody_watches(_: Attempt) -> None:
+    return
 
 
-def said(error: BaseException) -> str:
-    """Return one line: the error, and the line of code that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = ""
-    if frames and frames[-1].lineno is not None:
-        path = Path(frames[-1].filename)
-        where = f" (at {'/'.join(path.parts[-2:])}:{frames[-1].lineno})"
-    text = one_line(f"{type(error).__name__}: {error}", _MOST_REASON - len(where))
-    return text.removesuffix(": ") + where
+def _refuse_change(seal: Seal, inputs: Tensors) -> None:
+    if changed := seal.broken(inputs):
+        raise Complaint(_changed(changed))
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` says that a device, or the host, has no room left."""
-    import torch
-
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error).lower()
-
-
-def release(device: str) -> None:
-    """Give memory that nobody holds any more back to the device."""
-    import gc
-
-    import torch
-
-    gc.collect()
-    empty_cache = getattr(torch.get_device_module(torch.device(device)), "empty_cache", None)
-    if empty_cache is not None:
-        empty_cache()
-
-
-def unlike(specs: Collection[TensorSpec], outputs: Any) -> str | None:
-    """Say how `outputs` differ from what `specs` declare, if they do."""
-    import torch
-
-    names = [spec.name for spec in specs]
-    if not isinstance(outputs, Mapping):
-        return f"{type(outputs).__name__!r} is no mapping of {names}"
-    if set(outputs) != set(names):
-        return f"it names {list(outputs)}, not {names}"
-    for spec in specs:
-        tensor = outputs[spec.name]
-        if not isinstance(tensor, torch.Tensor):
-            return f"{spec.name!r} is of type {type(tensor).__name__!r}, not a tensor"
-        if tuple(tensor.shape) != spec.shape or dtype_of(tensor) is not spec.dtype:
-            found = f"{dtype_of(tensor) or tensor.dtype} {list(tensor.shape)}"
-            return f"{spec.name!r} is {found}, not {spec.dtype} {list(spec.shape)}"
-    return None
+def _changed(names: list[str]) -> str:
+    return f"it changed its input {', '.join(map(repr, names))}"
 
 
 def _kept(expected: Tensors) -> Tensors:
@@ -322,8 +286,7 @@ def _kept(expected: Tensors) -> Tensors:
 def _same_bytes(first: Any, second: Any) -> bool:
     import torch
 
-    one, two = (t.contiguous().reshape(-1).view(torch.uint8) for t in (first, second))
-    return bool(torch.equal(one, two))
+    return bool(torch.equal(raw(first), raw(second)))
 
 
 def _bytes(shape: tuple[int, ...]) -> int:

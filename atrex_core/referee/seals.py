@@ -37,25 +37,38 @@ class Seal:
         return [
             name
             for name, tensor in inputs.items()
-            if not torch.equal(_raw(tensor), _raw(self.copies[name]))
+            if not torch.equal(raw(tensor), raw(self.copies[name]))
         ]
 
 
-def _raw(tensor: Tensor) -> Tensor:
+def plain(tensor: Tensor) -> Tensor:
+    """Return a tensor whose strides are those of a new one of its shape, copied if need be.
+
+    One of a single element counts as contiguous whatever its strides are, but not as bytes.
+    """
     import torch
 
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    if tensor.stride() == torch.empty(tensor.shape, device="meta").stride():
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def raw(tensor: Tensor) -> Tensor:
+    """Return a tensor's bytes."""
+    import torch
+
+    return plain(tensor).reshape(-1).view(torch.uint8)
 
 
 def _sum(tensor: Tensor) -> int:
     """Return a sum of a tensor's bytes in which each place has a weight of its own."""
     import torch
 
-    raw = _raw(tensor)
-    total: Any = torch.zeros((), dtype=torch.int64, device=raw.device)
-    for start in range(0, raw.numel(), _CHUNK_BYTES):
-        chunk = torch.nn.functional.pad(raw[start : start + _CHUNK_BYTES], (0, -raw.numel() % 8))
-        words = chunk[: len(chunk) // 8 * 8].clone().view(torch.int64)
-        places = torch.arange(len(words), device=raw.device) + start // 8
+    flat = raw(tensor)
+    total: Any = torch.zeros((), dtype=torch.int64, device=flat.device)
+    for start in range(0, flat.numel(), _CHUNK_BYTES):
+        chunk = flat[start : start + _CHUNK_BYTES]
+        words = torch.nn.functional.pad(chunk, (0, -len(chunk) % 8)).clone().view(torch.int64)
+        places = torch.arange(len(words), device=flat.device) + start // 8
         total += (words * (2 * places + 1)).sum()
     return int(total)

@@ -1,0 +1,108 @@
+"""From globs to tasks, the largest first. What a problem cannot say becomes a finding."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from attrs import define, field
+
+from atrex_core.errors import AtrexError
+from atrex_core.interfaces import Problem
+from atrex_core.linting.nouns import LintRequest
+from atrex_core.model import Pack, Protocol, Scale, Workload
+from atrex_core.model.lint import Fate, Finding, Kind, Task
+from atrex_core.planning import check_problem
+from atrex_core.plugins import PluginHost
+from atrex_core.plugins.blame import blaming
+from atrex_core.printable import one_line
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class Selection:
+    """What a request selects among the problems that are added to it."""
+
+    host: PluginHost
+    request: LintRequest
+    scale: Scale
+    sizes: dict[Task, int] = field(factory=dict)
+    """Bytes of inputs and outputs, by task."""
+    packs: dict[str, Pack] = field(factory=dict)
+    unusable: list[Finding] = field(factory=list)
+
+    def add(self, problem: Problem) -> None:
+        """Add the workloads of one problem, or the finding that it cannot name them."""
+        try:
+            check_problem(self.host, problem)
+            self.packs[problem.name] = problem.pack
+            for protocol in self.request.protocols or tuple(Protocol):
+                with blaming(self.host.problems, problem.name):
+                    judged = problem.under(protocol)
+                    if judged is not None:
+                        for workload, nbytes in self._workloads(judged):
+                            task = Task(
+                                problem=problem.name, workload=workload.id, protocol=protocol
+                            )
+                            self.sizes[task] = nbytes
+                if judged is None and self.request.protocols:
+                    log.warning(
+                        "problem %r has no rules for the %s protocol", problem.name, protocol
+                    )
+        except AtrexError as error:
+            self.unusable.append(
+                Finding(
+                    problem=problem.name,
+                    workload=None,
+                    protocol=Protocol.STRICT,
+                    kind=Kind.CHECK,
+                    name="declaration",
+                    fate=Fate.BROKEN,
+                    reason=one_line(str(error)),
+                )
+            )
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Return the checks of whole problems, then the workloads, the largest first."""
+        strict = dict.fromkeys(t.problem for t in self.sizes if t.protocol is Protocol.STRICT)
+        whole = [Task(problem=name, workload=None, protocol=Protocol.STRICT) for name in strict]
+        return (*whole, *sorted(self.sizes, key=lambda task: -self.sizes[task]))
+
+    def names(self, protocol: Protocol) -> list[str]:
+        """Return the problems of which there is something to judge under `protocol`."""
+        return list(dict.fromkeys(t.problem for t in self.sizes if t.protocol is protocol))
+
+    def why_empty(self) -> str:
+        """Say why there is nothing to lint."""
+        if self.request.workloads:
+            globs = ", ".join(self.request.workloads)
+            return f"no workload matches {globs!r} at {self.scale} scale"
+        if self.request.protocols:
+            return f"no selected problem has rules for {' or '.join(self.request.protocols)}"
+        return f"no selected problem has a workload of {self.scale} scale"
+
+    def _workloads(self, problem: Problem) -> Iterator[tuple[Workload, int]]:
+        globs = self.request.workloads
+        found = [
+            (workload, _nbytes(problem, workload))
+            for workload in problem.select(self.scale)
+            if not globs or any(fnmatchcase(workload.id, glob) for glob in globs)
+        ]
+        yield from spread(sorted(found, key=lambda pair: pair[1]), self.request.spread)
+
+
+def spread(
+    ordered: Sequence[tuple[Workload, int]], count: int | None
+) -> Sequence[tuple[Workload, int]]:
+    """Return `count` of what is ordered by size: the smallest, the largest, and some between."""
+    if count is None or count >= len(ordered):
+        return ordered
+    steps = max(1, count - 1)
+    return [ordered[round(i * (len(ordered) - 1) / steps)] for i in range(count)]
+
+
+def _nbytes(problem: Problem, workload: Workload) -> int:
+    return sum(spec.nbytes for spec in (*problem.inputs(workload), *problem.outputs(workload)))

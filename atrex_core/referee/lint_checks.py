@@ -1,0 +1,360 @@
+"""Does a problem keep what it promises? Specs, seeds, regimes, costs, and its public half.
+
+Each check is asked by itself: what one raises, or fails on, keeps no other from being asked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from atrex_core.interfaces import Problem, Tensors
+from atrex_core.model import Cost, Protocol, Scale, TensorSpec, Workload
+from atrex_core.model.lint import Fate, Finding, Kind
+from atrex_core.processes.attempt import Attempt
+from atrex_core.referee.bench import correctness_regimes
+from atrex_core.referee.faults import fault_of, unlike
+from atrex_core.referee.isolation import Alone, digests
+from atrex_core.referee.lint import DRAW, Excluded, Watch
+from atrex_core.referee.seals import Seal, raw
+from atrex_core.tensors import RowBlocks, dtype_of
+
+LEAST_MUTANTS = 5
+LEAST_VARIANTS = 2
+LEAST_SMOKE = 3
+
+_OTHER_SEEDS = 3
+"""Seeds of which one must give other values: tiny integer inputs may coincide by chance."""
+_MOST_TIMES = 4.0
+"""How far a cost counted from inputs may exceed the one that is estimated without them."""
+_UNKNOWN_REGIME = "no_such_regime"
+_DISTINCTIVE = 4
+"""Digits that make a number recognisable wherever it stands."""
+_ALONE_SEED = 7
+_PUBLIC = ("inputs.py", "reference.py")
+
+Question = Callable[[], str | None]
+"""Returns what is wrong, None where nothing is; may raise anything."""
+
+
+def check_problem(
+    problem: Problem, *, alone: Alone, watch: Watch, without: Excluded = ()
+) -> Iterator[Finding]:
+    """Check what concerns a problem as a whole; yield one finding for each check.
+
+    Args:
+        problem: As the strict protocol judges it.
+        alone: Where its public half is run.
+        watch: Told of every check before it is made.
+        without: Left out, because making them has ended a process before.
+    """
+    desk = _Desk(problem, None, "cpu", watch, without)
+    desk.ask("mutants", lambda: _too_few(problem.mutants(), LEAST_MUTANTS, "mutants"))
+    desk.ask("variants", lambda: _too_few(problem.variants(), LEAST_VARIANTS, "honest variants"))
+    smoke = problem.select(Scale.SMOKE)
+    desk.ask("smoke workloads", lambda: _too_few(smoke, LEAST_SMOKE, "smoke workloads"))
+    desk.ask("workload ids", lambda: _repeated([w.id for w in problem.workloads]))
+    desk.ask("public files", lambda: _missing_files(problem))
+    desk.ask("private text", lambda: _leak(problem))
+    desk.ask("runs alone", lambda: _alone(problem, smoke, alone))
+    yield from desk.findings()
+
+
+def check_workload(
+    problem: Problem,
+    workload: Workload,
+    *,
+    device: str,
+    seed: int,
+    cases: int,
+    watch: Watch,
+    without: Excluded = (),
+) -> Iterator[Finding]:
+    """Check what a problem says of one workload; yield one finding for each check.
+
+    Args:
+        problem: As the strict protocol judges it.
+        workload: One of its workloads.
+        device: The torch device to compute on.
+        seed: Of the inputs that are looked at.
+        cases: Correctness cases that a run would make.
+        watch: Told of every check before it is made.
+        without: Left out, because making them has ended a process before.
+    """
+    desk = _Desk(problem, workload, device, watch, without)
+    every: list[str] = []
+
+    def regimes() -> str | None:
+        every[:] = _every_regime(problem, workload)
+        return _undrawn(problem, workload, cases)
+
+    desk.ask("regimes", regimes)
+    desk.ask("unknown regime", lambda: _takes_any_regime(problem, workload, device))
+    desk.ask("cost", lambda: _odd_cost(problem.cost(workload)))
+    for regime in every:
+        _look_at(desk, problem, workload, regime, seed)
+    yield from desk.findings()
+
+
+@define(eq=False)
+class _Desk:
+    """Where checks are asked and their answers collected: one complaint for each is enough."""
+
+    problem: Problem
+    workload: Workload | None
+    device: str
+    watch: Watch
+    without: Excluded
+    asked: list[str] = field(factory=list)
+    found: dict[str, tuple[Fate, str, str | None]] = field(factory=dict)
+
+    def ask(self, name: str, question: Question, regime: str | None = None) -> None:
+        if name in self.found or (Kind.CHECK, name) in self.without:
+            return
+        if name not in self.asked:
+            self.asked.append(name)
+        self.watch(Attempt(Kind.CHECK, name, regime))
+        try:
+            complaint = question()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (it is the pack's code: say what it did)
+            self.found[name] = (*fault_of(error, self.device), regime)
+        else:
+            if complaint is not None:
+                self.found[name] = (Fate.FAILED, complaint, regime)
+
+    def findings(self) -> Iterator[Finding]:
+        for name in self.asked:
+            fate, reason, regime = self.found.get(name, (Fate.PASSED, None, None))
+            yield Finding(
+                problem=self.problem.name,
+                workload=self.workload.id if self.workload else None,
+                protocol=Protocol.STRICT,
+                kind=Kind.CHECK,
+                name=name,
+                fate=fate,
+                regime=regime,
+                reason=reason,
+            )
+
+
+def _look_at(desk: _Desk, problem: Problem, workload: Workload, regime: str, seed: int) -> None:
+    """Ask about the inputs of one regime, and about the answers to them."""
+    drawn: list[Tensors] = []
+
+    def draw(seed: int) -> Tensors:
+        return problem.draw(workload, regime=regime, seed=seed, device=desk.device)
+
+    desk.ask(DRAW, lambda: drawn.append(draw(seed)), regime)
+    if not drawn:
+        return
+    (inputs,) = drawn
+    seal = Seal.of(inputs)
+    specs, outputs = problem.inputs(workload), problem.outputs(workload)
+    desk.ask("inputs", lambda: unlike(specs, inputs) or _not_in_order(specs, inputs), regime)
+    if "inputs" in desk.found:
+        return
+    desk.ask("finite inputs", lambda: _not_finite(inputs), regime)
+    desk.ask("seeds", lambda: _seedless(inputs, draw, seed), regime)
+    # What is estimated without inputs is meant for those of the first regime, the timed one.
+    is_timed = regime == problem.regimes(workload)[0]
+    desk.ask("cost", lambda: _unlikely(problem, workload, inputs, estimated=is_timed), regime)
+    desk.ask("reference", lambda: _unlike_honest(problem, workload, inputs, outputs), regime)
+    desk.ask("expected", lambda: _unlike_expected(problem, workload, inputs, outputs), regime)
+    desk.ask("inputs unchanged", lambda: _changed(seal, inputs), regime)
+
+
+# -- of a problem ------------------------------------------------------------------------------
+
+
+def _too_few(found: Mapping[str, Any] | Sequence[Any], least: int, what: str) -> str | None:
+    if len(found) >= least:
+        return None
+    return f"{len(found)} {what} are too few: at least {least} are asked for"
+
+
+def _repeated(ids: Sequence[str]) -> str | None:
+    twice = [id_ for id_, times in Counter(ids).items() if times > 1]
+    return f"several workloads are called {twice[0]!r}" if twice else None
+
+
+def _missing_files(problem: Problem) -> str | None:
+    names = {path.name for path in problem.public_files}
+    for name in _PUBLIC:
+        if name not in names:
+            return f"there is no public {name}: a failure could not be shown again"
+    for path in problem.public_files:
+        path.read_bytes()
+    return None
+
+
+def _leak(problem: Problem) -> str | None:
+    for path in problem.public_files:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for number in _writings(problem.importance):
+            if re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text):
+                return f"{path.name} holds {number}, which is the problem's importance"
+    return None
+
+
+def _writings(importance: float) -> Iterator[str]:
+    """Yield how a share may be written, where it is recognisable."""
+    for text in {f"{importance:.12g}", f"{100 * importance:.12g}"}:
+        if len(text.replace(".", "").strip("0")) >= _DISTINCTIVE:
+            yield text
+            yield text.removeprefix("0")
+
+
+def _alone(problem: Problem, smoke: Sequence[Workload], alone: Alone) -> str | None:
+    names = {Path(path).name for path in problem.public_files}
+    if not smoke or not names.issuperset(_PUBLIC):
+        return "there is no smoke workload, or no public file, to run"
+    workload = smoke[0]
+    regimes = tuple(_every_regime(problem, workload))
+    answer = alone.run(problem, workload, regimes=regimes, seed=_ALONE_SEED)
+    if isinstance(answer, str):
+        return f"the public half does not run alone on {workload.id}: {answer}"
+    for regime in regimes:
+        inputs = problem.draw(workload, regime=regime, seed=_ALONE_SEED, device="cpu")
+        if digests(inputs) != dict(answer[regime]):
+            return (
+                f"the public half draws other inputs than the problem on {workload.id} in regime "
+                f"{regime!r}: a failure could not be shown again"
+            )
+    return None
+
+
+# -- of a workload -----------------------------------------------------------------------------
+
+
+def _every_regime(problem: Problem, workload: Workload) -> list[str]:
+    """Return the regimes of every protocol that the problem has rules for."""
+    judged = (problem.under(protocol) for protocol in Protocol)
+    regimes = [r for one in judged if one is not None for r in one.regimes(workload)]
+    return list(dict.fromkeys(regimes))
+
+
+def _undrawn(problem: Problem, workload: Workload, cases: int) -> str | None:
+    regimes = list(problem.regimes(workload))
+    if not regimes:
+        return "there is no regime to draw inputs in"
+    if complaint := _repeated(regimes):
+        return complaint.replace("workloads", "regimes")
+    left_out = set(regimes) - set(correctness_regimes(problem, workload, cases))
+    return f"no case draws {sorted(left_out)}" if left_out else None
+
+
+def _takes_any_regime(problem: Problem, workload: Workload, device: str) -> str | None:
+    try:
+        problem.draw(workload, regime=_UNKNOWN_REGIME, seed=0, device=device)
+    except ValueError:
+        return None
+    return "a regime that does not exist is drawn: it must raise ValueError"
+
+
+def _not_in_order(specs: Sequence[TensorSpec], inputs: Tensors) -> str | None:
+    names = [spec.name for spec in specs]
+    if list(inputs) != names:
+        return f"they come as {list(inputs)}, not in the order {names}"
+    for name, tensor in inputs.items():
+        if not tensor.is_contiguous():
+            return f"{name!r} is not contiguous"
+    return None
+
+
+def _not_finite(inputs: Tensors) -> str | None:
+    import torch
+
+    for name, tensor in inputs.items():
+        if tensor.is_floating_point():
+            wide = tensor if tensor.element_size() > 1 else tensor.float()
+            if not torch.isfinite(wide).all():
+                return f"{name!r} holds values that are not finite"
+    return None
+
+
+def _seedless(inputs: Tensors, draw: Callable[[int], Tensors], seed: int) -> str | None:
+    if changed := _differing(inputs, draw(seed)):
+        return f"the same seed gives other values of {changed[0]!r}"
+    for step in range(1, _OTHER_SEEDS + 1):
+        if _differing(inputs, draw(seed + step)):
+            return None
+    return f"{_OTHER_SEEDS} other seeds give the same values"
+
+
+def _odd_cost(cost: Cost) -> str | None:
+    figures = {"read bytes": cost.read_bytes, "write bytes": cost.write_bytes}
+    figures |= {f"{path} operations": count for path, count in cost.flops.items()}
+    for what, figure in figures.items():
+        if not math.isfinite(figure) or figure < 0:
+            return f"its {what} are {figure}"
+    return None if cost.total_bytes > 0 else "no byte has to be moved"
+
+
+def _unlikely(
+    problem: Problem, workload: Workload, inputs: Tensors, *, estimated: bool
+) -> str | None:
+    guess, cost = problem.cost(workload), problem.cost(workload, inputs)
+    if complaint := _odd_cost(cost):
+        return complaint
+    for what, found, expected in (
+        ("operations", sum(cost.flops.values()), sum(guess.flops.values())),
+        ("bytes", cost.total_bytes, guess.total_bytes),
+    ):
+        if estimated and found > _MOST_TIMES * expected:
+            return f"{found:.6g} {what} are counted from inputs, {expected:.6g} without them"
+    return None
+
+
+def _unlike_honest(
+    problem: Problem, workload: Workload, inputs: Tensors, outputs: Sequence[TensorSpec]
+) -> str | None:
+    honest = problem.honest(workload, inputs)
+    if complaint := unlike(outputs, honest):
+        return complaint
+    loose = [spec.name for spec in outputs if not honest[spec.name].is_contiguous()]
+    return f"{loose[0]!r} is not contiguous" if loose else None
+
+
+def _unlike_expected(
+    problem: Problem, workload: Workload, inputs: Tensors, outputs: Sequence[TensorSpec]
+) -> str | None:
+    expected = problem.expected(workload, inputs)
+    if set(expected) != {spec.name for spec in outputs}:
+        return f"it names {list(expected)}, not {[spec.name for spec in outputs]}"
+    for spec in outputs:
+        value = expected[spec.name]
+        if tuple(value.shape) != spec.shape:
+            return f"{spec.name!r} is {list(value.shape)}, not {list(spec.shape)}"
+        if 0 not in spec.shape and (complaint := _imprecise(spec, value)):
+            return complaint
+    return None
+
+
+def _imprecise(spec: TensorSpec, value: Any) -> str | None:
+    """Say whether a true value is of a type that cannot hold it."""
+    sample = value.rows(0, 1) if isinstance(value, RowBlocks) else value
+    dtype = dtype_of(sample)
+    if sample.is_floating_point() != spec.dtype.is_floating:
+        return f"{spec.name!r} is {dtype or sample.dtype}, its output is {spec.dtype}"
+    if dtype is not None and dtype.item_bytes < spec.dtype.item_bytes:
+        return f"{spec.name!r} is {dtype}, less precise than its output, {spec.dtype}"
+    return None
+
+
+def _changed(seal: Seal, inputs: Tensors) -> str | None:
+    changed = seal.broken(inputs)
+    return f"an answer to them, or their cost, has changed {changed[0]!r}" if changed else None
+
+
+def _differing(first: Tensors, second: Tensors) -> list[str]:
+    import torch
+
+    return [name for name in first if not torch.equal(raw(first[name]), raw(second[name]))]

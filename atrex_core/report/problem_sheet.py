@@ -1,0 +1,167 @@
+"""Everything that a problem says of itself, for its author and for whoever judges by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from atrex_core.interfaces import Problem
+from atrex_core.model import (
+    Allclose,
+    CodeSteps,
+    Origin,
+    Protocol,
+    Rule,
+    Scale,
+    TensorSpec,
+    Workload,
+)
+from atrex_core.printable import one_line
+
+Sheet = Mapping[str, Any]
+
+_MOST_LINE = 2000
+
+
+def sheet(problem: Problem, workload_id: str | None = None) -> Sheet:
+    """Return plain JSON values. Names of implementations may take an import of torch.
+
+    Args:
+        problem: As the strict protocol judges it.
+        workload_id: Whose tensors and cost are shown; None is the first.
+    """
+    shown = next(w for w in problem.workloads if workload_id in (None, w.id))
+    cost = problem.cost(shown)
+    judged = {protocol: problem.under(protocol) for protocol in Protocol}
+    return {
+        "name": problem.name,
+        "summary": problem.summary,
+        "pack": {"name": problem.pack.name, "version": problem.pack.version},
+        "phases": [str(phase) for phase in problem.phases],
+        "container": str(problem.container),
+        "in_place": dict(problem.in_place),
+        "workload": _workload(shown),
+        "inputs": [_tensor(spec) for spec in problem.inputs(shown)],
+        "outputs": [_tensor(spec) for spec in problem.outputs(shown)],
+        "cost": {
+            "flops": {str(path): count for path, count in cost.flops.items()},
+            "read_bytes": cost.read_bytes,
+            "write_bytes": cost.write_bytes,
+        },
+        "protocols": {
+            str(protocol): {
+                "regimes": list(rules.regimes(shown)),
+                "rules": {s.name: _in_words(rules, s) for s in rules.outputs(shown)},
+            }
+            for protocol, rules in judged.items()
+            if rules is not None
+        },
+        "mutants": list(problem.mutants()),
+        "variants": list(problem.variants()),
+        "workloads": {
+            group: [_workload(w) for w in problem.workloads if _group(w) == group]
+            for group in ("published", "added", "smoke")
+        },
+    }
+
+
+def lines(sheet: Sheet) -> Iterator[str]:
+    """Yield the same as lines for people."""
+    shown = sheet["workload"]
+    yield one_line(f"{sheet['name']}: {sheet['summary']}", _MOST_LINE)
+    pack = sheet["pack"]
+    yield from _row("pack", f"{pack['name']} {pack['version']}")
+    yield from _row("phases", ", ".join(sheet["phases"]))
+    for group, workloads in sheet["workloads"].items():
+        ids = ", ".join(workload["id"] for workload in workloads)
+        yield from _row(group, f"{len(workloads)} workloads: {ids}" if workloads else "none")
+    yield ""
+    yield one_line(f"workload {shown['id']} ({shown['phase']}): {_arguments(shown['axes'])}")
+    yield from _row("Model", f"({_arguments(shown['init'])})")
+    for what in ("inputs", "outputs"):
+        for spec in sheet[what]:
+            yield from _row(what[:-1], _spec(spec, sheet["in_place"] if what == "outputs" else {}))
+    yield from _row("returned as", sheet["container"])
+    cost = sheet["cost"]
+    for path, count in cost["flops"].items():
+        yield from _row("work", f"{count:,.0f} operations on {path}")
+    yield from _row("bytes", f"{cost['read_bytes']:,.0f} read, {cost['write_bytes']:,.0f} written")
+    for protocol, rules in sheet["protocols"].items():
+        yield ""
+        yield from _row(protocol, f"regimes {', '.join(rules['regimes'])}")
+        for output, words in rules["rules"].items():
+            yield from _row("", f"{output}: {words}")
+    yield ""
+    yield from _row("mutants", ", ".join(sheet["mutants"]) or "none")
+    yield from _row("variants", ", ".join(sheet["variants"]) or "none")
+
+
+def in_words(rule: Rule | None) -> str:
+    """Say what a comparison rule asks of one output."""
+    match rule:
+        case None:
+            return "equal to the exact answer"
+        case Allclose():
+            return (
+                f"each element within {rule.absolute:g} + {rule.relative:g} times its own size "
+                "of the reference"
+            )
+        case CodeSteps():
+            return (
+                f"at most {rule.flips:.3g} of the elements not on the nearest {rule.dtype} code "
+                f"({min(1.0, 4 * rule.flips):.3g} in a row), none more than {rule.cap} off"
+            )
+    outliers = ""
+    if rule.outlier_fraction:
+        outliers = f", but for {rule.outlier_fraction:.3g} of them"
+    return (
+        f"relative L2 error within {rule.relative_l2:g} times an honest one's, "
+        f"{rule.row_l2:g} times in each row; each element within {rule.element:g} times an "
+        f"epsilon of {rule.dtype} of itself and of its row{outliers}, none beyond {rule.cap:g}"
+    )
+
+
+def _in_words(problem: Problem, spec: TensorSpec) -> str:
+    words = in_words(problem.tolerance(spec) if spec.dtype.is_floating else None)
+    is_settled = type(problem).canonical is not Problem.canonical
+    return f"{words}, once what the operator leaves open is settled" if is_settled else words
+
+
+def _workload(workload: Workload) -> Mapping[str, Any]:
+    return {
+        "id": workload.id,
+        "axes": dict(workload.axes),
+        "init": dict(workload.init),
+        "phase": str(workload.phase),
+        "origin": str(workload.origin),
+        "scale": str(workload.scale),
+    }
+
+
+def _group(workload: Workload) -> str:
+    if workload.scale is Scale.SMOKE:
+        return "smoke"
+    return "published" if workload.origin is Origin.PUBLISHED else "added"
+
+
+def _tensor(spec: TensorSpec) -> Mapping[str, Any]:
+    return {
+        "name": spec.name,
+        "dtype": str(spec.dtype),
+        "shape": list(spec.shape),
+        "bytes": spec.nbytes,
+    }
+
+
+def _spec(spec: Mapping[str, Any], in_place: Mapping[str, str]) -> str:
+    text = f"{spec['name']}: {spec['dtype']} {spec['shape']}, {spec['bytes']:,} bytes"
+    updated = in_place.get(spec["name"])
+    return f"{text}; may be {updated}, updated" if updated else text
+
+
+def _arguments(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+def _row(head: str, text: str) -> Iterator[str]:
+    yield f"{head:12}{one_line(text, _MOST_LINE)}".rstrip()

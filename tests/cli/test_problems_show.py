@@ -1,0 +1,67 @@
+"""`atrex-eval problems show`: what is known of a problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+_LOOSE = """
+    class Loose(Sum):
+        def tolerance(self, output):
+            return Allclose(absolute=1e9, relative=0)
+
+    class Both(Sum):
+        name = "odd_both"
+
+        def more_mutants(self):
+            return {"right": lambda w, i: {"out": i["x"] + i["y"]}}
+
+        def under(self, protocol):
+            return self if protocol is Protocol.STRICT else Loose()
+
+    PROBLEMS = [Both()]
+"""
+
+
+def test_show_tells_what_a_problem_is(with_pack: Any) -> None:
+    cli = with_pack(_LOOSE)
+
+    table = cli.run("problems", "show", "odd_both", "--workload", "r17")
+    sheet = cli.run("problems", "show", "odd_both", "--format", "json").document["problem"]
+
+    assert (table.code, table.err) == (0, "")
+    lines = table.out.splitlines()
+    assert lines[0] == "odd_both: x plus y"
+    assert "smoke       3 workloads: r1, r3, r17" in lines
+    assert "input       x: fp32 [17, 8], 544 bytes" in lines
+    assert "work        136 operations on fp32_vector" in lines
+    assert "paper       regimes nominal, large" in lines
+    assert "variants    commuted, wide" in lines
+    assert sheet["workload"]["id"] == "r1"
+    assert sheet["protocols"]["paper"]["rules"] == {
+        "out": "each element within 1e+09 + 0 times its own size of the reference"
+    }
+    assert sheet["mutants"][-2:] == ["rolled", "right"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (("acme_scale_sum",), "no problem is named 'acme_scale_sum'", "did you mean"),
+        (
+            ("acme_scaled_sum", "--workload", "smal"),
+            "'acme_scaled_sum' has no workload 'smal'",
+            "did you mean 'small'?",
+        ),
+    ],
+    ids=["problem", "workload"],
+)
+def test_show_of_what_there_is_not(
+    shared_cli: Any, arguments: tuple[str, ...], error: str, hint: str
+) -> None:
+    ran = shared_cli.run("problems", "show", *arguments)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines()[0] == f"error: {error}"
+    assert ran.err.splitlines()[1].startswith(f"hint: {hint}")
