@@ -34,9 +34,10 @@ class HostContext(DeviceContext):
         """
         return memory.allocate(nbytes)
 
-    def free_bytes(self) -> int:
+    def free_bytes(self) -> int | None:
         """Return what `allocate` could hand out at most."""
-        return max(0, available_bytes() - memory.RESERVE_BYTES)
+        available = available_bytes()
+        return None if available is None else max(0, available - memory.RESERVE_BYTES)
 
     def open_buffer(self, handle: BufferHandle) -> Buffer:
         """Map the referee's shared memory. The descriptor stays the caller's, to close."""
