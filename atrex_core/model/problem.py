@@ -138,8 +138,15 @@ class Tolerance:
     """Each element: `|a - e| <= element * (eps * |e| + eps * rms(row) + 4 * rms_honest(row))`."""
     outlier_fraction: float = 0.0
     """Share of elements that may exceed the element rule (rounding flips), never the cap."""
-    cap: float = 8.0
-    """No element at all may exceed `cap` times the element rule's scale."""
+    cap: float = field(default=8.0)
+    """No element at all may exceed `cap` times the element rule's scale; at least `element`."""
+
+    @cap.validator
+    def _check_cap(self, _: object, cap: float) -> None:
+        if cap < self.element:
+            raise ValueError(
+                f"cap {cap} is below element {self.element}: no element could reach it"
+            )
 
 
 @frozen(kw_only=True)

@@ -299,3 +299,8 @@ def test_inputs_are_left_as_they_are() -> None:
     assert torch.equal(expected, before[0])
     assert torch.equal(actual, before[1])
     assert torch.equal(honest, before[2])
+
+
+def test_a_cap_below_the_element_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"cap 1\.0 is below element 2\.0"):
+        Tolerance(dtype=DType.BF16, cap=1.0)
