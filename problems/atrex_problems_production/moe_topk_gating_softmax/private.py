@@ -13,6 +13,7 @@ from atrex_core import (
     Cost,
     DType,
     Implementation,
+    Inapplicable,
     Tensors,
     TensorSpec,
     Tolerance,
@@ -62,33 +63,45 @@ class Operator(ProductionProblem):
     def canonical(
         self, workload: Workload, inputs: Tensors, outputs: Tensors, expected: Tensors
     ) -> Tensors:
-        """Accept another order, or another choice, among experts that fp32 finds equal.
+        """Accept another order, or another choice, among what fp32 finds equal.
 
-        A row of ids that names distinct experts, each as probable as the one expected in its
-        place, becomes the expected row; any other row stays as it is, and wrong.
+        A row of ids that names distinct experts, each as probable as the best one for its place,
+        becomes the expected row; any other row stays as it is, and wrong. Where groups that fp32
+        finds equal compete, best is judged within the groups that the row shows to be chosen, and
+        its weights are moved by as much as those of the expected groups are larger.
         """
         import torch
 
-        logits = inputs["gating_output"]
         wanted, ids = expected["topk_ids"], outputs["topk_ids"]
         if ids.shape != wanted.shape or ids.dtype != wanted.dtype:
             return outputs
 
-        def accepted(logits: Any, ids: Any, wanted: Any) -> Any:
-            p = _probabilities(workload, logits)
-            experts = p.shape[-1]
+        def judged(logits: Any, ids: Any) -> Any:
+            """Return whether each row is accepted, and how far to move each of its weights."""
+            softmax = torch.softmax(logits.double(), dim=-1)
+            experts, top_k = softmax.shape[-1], ids.shape[-1]
             inside = ((ids >= 0) & (ids < experts)).all(-1)
             safe = ids.long().clamp(0, experts - 1)
             in_order = safe.sort(dim=-1).values
             distinct = (in_order[:, 1:] != in_order[:, :-1]).all(-1)
-            named, best = p.gather(1, safe), p.gather(1, wanted.long())
             # Implementations may scale the logits before they subtract the largest one.
-            reach = 1 + logits.double().abs().amax(-1, keepdim=True)
-            equal = (named - best).abs() <= _TIE * reach * best + _VANISHED
-            return inside & distinct & equal.all(-1)
+            reach = _TIE * (1 + logits.double().abs().amax(-1, keepdim=True))
+            p = softmax * _groups_shown(workload, softmax, reach, safe)
+            best = p.sort(dim=-1, descending=True).values[:, :top_k]
+            equal = (p.gather(1, safe) - best).abs() <= reach * best + _VANISHED
+            accepted = inside & distinct & equal.all(-1)
+            true = softmax * _groups_kept(workload, logits)
+            moved = true.sort(dim=-1, descending=True).values[:, :top_k] - best
+            return torch.cat([accepted[:, None].double(), moved], dim=-1)
 
-        rows = by_rows(accepted, logits, ids, wanted).dense() > 0
-        return {**outputs, "topk_ids": torch.where(rows[:, None], wanted, ids)}
+        rows = by_rows(judged, inputs["gating_output"], ids).dense()
+        accepted, moved = rows[:, :1] > 0, rows[:, 1:]
+        settled = {**outputs, "topk_ids": torch.where(accepted, wanted, ids)}
+        weights = outputs.get("topk_weights")
+        if weights is not None and weights.shape == moved.shape:
+            fair = (weights.double() + moved).to(weights.dtype)
+            settled["topk_weights"] = torch.where(accepted, fair, weights)
+        return settled
 
     def tolerance(self, output: TensorSpec) -> Tolerance:
         """Leave room for fast exponentials: up to about 1e-5 where logits are far from zero."""
@@ -137,7 +150,39 @@ class Operator(ProductionProblem):
             best = torch.topk(powers / powers.sum(-1, keepdim=True), workload.init["top_k"])
             return {"topk_weights": best.values, "topk_ids": best.indices.int()}
 
+        def grouped(honest: Callable[[Workload, Tensors, int, int], Tensors]) -> Implementation:
+            def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+                groups, chosen = _groups(workload)
+                if groups == 1:
+                    raise Inapplicable("experts are in no groups")
+                return honest(workload, inputs, groups, chosen)
+
+            return mutant
+
+        def with_groups(workload: Workload, inputs: Tensors, groups: int, chosen: int) -> Tensors:
+            init = {**workload.init, "num_expert_groups": groups, "topk_group": chosen}
+            return self.run_reference(workload, inputs, **init)
+
+        def interleaved(workload: Workload, inputs: Tensors, groups: int, _: int) -> Tensors:
+            experts = workload.axes["num_experts"]
+            order = torch.arange(experts, device=inputs["gating_output"].device)
+            order = order.view(-1, groups).T.reshape(-1)
+            right = self.honest(workload, {"gating_output": inputs["gating_output"][:, order]})
+            return {**right, "topk_ids": order[right["topk_ids"].long()].int()}
+
+        def by_sum(workload: Workload, inputs: Tensors, groups: int, chosen: int) -> Tensors:
+            p = torch.softmax(inputs["gating_output"], dim=-1)
+            worth = p.unflatten(-1, (groups, -1)).topk(2, dim=-1).values.sum(-1)
+            p = p * _experts_of(worth.topk(chosen, dim=-1).indices, worth, p)
+            best = torch.topk(p, workload.init["top_k"])
+            return {"topk_weights": best.values, "topk_ids": best.indices.int()}
+
         return {
+            "no_groups": grouped(lambda w, i, *_: with_groups(w, i, 0, 0)),
+            "a_group_less": grouped(lambda w, i, g, chosen: with_groups(w, i, g, chosen - 1)),
+            "a_group_more": grouped(lambda w, i, g, chosen: with_groups(w, i, g, chosen + 1)),
+            "interleaved_groups": grouped(interleaved),
+            "groups_by_sum_of_two": grouped(by_sum),
             "fewer_experts": fewer,
             "raw_logits": raw,
             "unshifted_exponentials": unshifted,
@@ -161,15 +206,45 @@ def _sizes(workload: Workload) -> tuple[int, int, int]:
     return axes["token_count"], axes["num_experts"], workload.init["top_k"]
 
 
+def _groups(workload: Workload) -> tuple[int, int]:
+    """Return how many groups there are and how many of them take part; one where none are named."""
+    groups, chosen = (workload.init.get(k, 0) for k in ("num_expert_groups", "topk_group"))
+    return (groups, chosen) if groups > 0 and chosen > 0 else (1, 1)
+
+
 def _probabilities(workload: Workload, logits: Any) -> Any:
     """Return float64 softmax, zero for experts outside the chosen groups."""
     import torch
 
-    p = torch.softmax(logits.double(), dim=-1)
-    groups, chosen = (workload.init.get(k, 0) for k in ("num_expert_groups", "topk_group"))
-    if groups > 0 and chosen > 0:
-        grouped = p.unflatten(-1, (groups, -1))
-        best = grouped.amax(-1).sort(dim=-1, descending=True, stable=True).indices[:, :chosen]
-        kept = torch.zeros_like(grouped[:, :, 0]).scatter_(1, best, 1.0)
-        p = (grouped * kept[:, :, None]).flatten(-2)
-    return p
+    return torch.softmax(logits.double(), dim=-1) * _groups_kept(workload, logits)
+
+
+def _groups_kept(workload: Workload, logits: Any) -> Any:
+    """Return 1.0 for each expert of the groups with the largest logits, the lower group first."""
+    groups, chosen = _groups(workload)
+    worth = logits.double().unflatten(-1, (groups, -1)).amax(-1)
+    order = worth.sort(dim=-1, descending=True, stable=True).indices
+    return _experts_of(order[:, :chosen], worth, logits)
+
+
+def _groups_shown(workload: Workload, softmax: Any, reach: Any, ids: Any) -> Any:
+    """Return 1.0 for each expert of the groups that a right answer naming `ids` has chosen.
+
+    Groups clearly among the best are; of those that cannot be told from the last one chosen, first
+    those of which an expert is named.
+    """
+    groups, chosen = _groups(workload)
+    worth = softmax.unflatten(-1, (groups, -1)).amax(-1)
+    order = worth.sort(dim=-1, descending=True, stable=True).indices
+    last = worth.gather(1, order[:, chosen - 1 : chosen])
+    slack = reach * last + _VANISHED
+    named = worth.new_zeros(worth.shape).scatter_(1, ids // (softmax.shape[-1] // groups), 1.0)
+    near = (worth - last).abs() <= slack
+    rank = 4.0 * (worth > last + slack) + near * (1.0 + named)
+    again = rank.gather(1, order).sort(dim=-1, descending=True, stable=True).indices
+    return _experts_of(order.gather(1, again)[:, :chosen], worth, softmax)
+
+
+def _experts_of(groups: Any, worth: Any, experts: Any) -> Any:
+    kept = worth.new_zeros(worth.shape).scatter_(1, groups, 1.0)
+    return kept.repeat_interleave(experts.shape[-1] // worth.shape[-1], dim=-1)

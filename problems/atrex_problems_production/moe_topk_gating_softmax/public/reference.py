@@ -6,8 +6,10 @@
 
 Any order among experts of equal p will do, whether equal exactly or to fp32 rounding; where more
 of them are equal than places are left, any choice will. With `num_expert_groups` and `topk_group`
-both positive, only experts in the `topk_group` best of that many contiguous groups take part (a
-group is worth its largest p; the lower group goes first); the p of the others counts as zero.
+both positive, only experts in the `topk_group` best of that many contiguous groups take part: a
+group is worth its largest p, which its largest logit tells. Among groups of equal worth, again to
+fp32 rounding, any choice will do; here the lower goes first. The p of all other experts counts as
+zero.
 """
 
 import torch
@@ -26,10 +28,10 @@ class Model(torch.nn.Module):
         """Return `topk_weights` fp32 and `topk_ids` int32, both [tokens, top_k]."""
         p = torch.softmax(gating_output.float(), dim=-1)
         if self.num_expert_groups > 0 and self.topk_group > 0:
-            groups = p.view(len(p), self.num_expert_groups, -1)
-            order = groups.amax(-1).sort(dim=-1, descending=True, stable=True).indices
-            kept = torch.zeros_like(groups[:, :, 0]).scatter_(1, order[:, : self.topk_group], 1.0)
-            p = (groups * kept[:, :, None]).view_as(p)
+            best = gating_output.unflatten(-1, (self.num_expert_groups, -1)).amax(-1)
+            order = best.sort(dim=-1, descending=True, stable=True).indices
+            kept = torch.zeros_like(best).scatter_(1, order[:, : self.topk_group], 1.0)
+            p = p * kept.repeat_interleave(p.shape[-1] // self.num_expert_groups, dim=-1)
         weights, ids = p.sort(dim=-1, descending=True, stable=True)
         return {
             "topk_weights": weights[:, : self.top_k].contiguous(),
