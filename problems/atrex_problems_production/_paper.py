@@ -79,6 +79,12 @@ class PaperProblem(Problem):
         """Return what the reference gives."""
         return self._strict.honest(workload, inputs)
 
+    def canonical(
+        self, workload: Workload, inputs: Tensors, outputs: Tensors, expected: Tensors
+    ) -> Tensors:
+        """Overlook spare room that outputs did not have when they were published."""
+        return self._strict.without_open_parts(workload, outputs, expected)
+
     def tolerance(self, output: TensorSpec) -> Rule:
         """Return the one published tolerance."""
         return _TOLERANCE

@@ -16,6 +16,7 @@ from atrex_core import (
     HarnessError,
     Problem,
     Protocol,
+    Tensors,
     Weight,
     Workload,
 )
@@ -40,6 +41,16 @@ class ProductionProblem(FolderProblem):
     def under(self, protocol: Protocol) -> Problem | None:
         """Return this problem, or the published rules for the same operator."""
         return self if protocol is Protocol.STRICT else PaperProblem(self)
+
+    def without_open_parts(
+        self, workload: Workload, outputs: Tensors, expected: Tensors
+    ) -> Tensors:
+        """Return `outputs` with parts that are unspecified, such as spare room, replaced.
+
+        For outputs whose published form had no such parts. Freedoms that were not published,
+        such as an order, are `canonical`'s.
+        """
+        return outputs
 
     @abstractmethod
     def published_flops(self, workload: Workload) -> float:

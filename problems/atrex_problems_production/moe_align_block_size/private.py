@@ -56,28 +56,36 @@ class Operator(ProductionProblem):
     def canonical(
         self, workload: Workload, inputs: Tensors, outputs: Tensors, expected: Tensors
     ) -> Tensors:
-        """Sort the slots of each expert, and overlook what stands beyond the last block.
+        """Sort the slots of each expert, and overlook what is beyond the stated length.
 
         Padding must stand where it belongs, after the slots of its expert. Where each expert
         begins and ends is taken from the truth, so that what is missing or twice there stays so.
         """
-        import torch
-
-        got, want = outputs["sorted_token_ids"], expected["sorted_token_ids"]
-        owners, wanted_owners = outputs["expert_ids"], expected["expert_ids"]
-        if any(outputs[name].shape != right.shape for name, right in expected.items()):
+        outputs = self.without_open_parts(workload, outputs, expected)
+        settled, want = outputs["sorted_token_ids"].clone(), expected["sorted_token_ids"]
+        if settled.shape != want.shape:
             return outputs
         block, slots = workload.init["block_size"], inputs["topk_ids"].numel()
         length = int(expected["num_tokens_post_pad"])
-        settled = torch.cat([got[:length], want[length:]])
         at = (want[:length] < slots).nonzero()[:, 0]
-        settled[at] = slots_in_order(got[at], wanted_owners[at // block])
-        blocks = length // block
-        return {
-            **outputs,
-            "sorted_token_ids": settled,
-            "expert_ids": torch.cat([owners[:blocks], wanted_owners[blocks:]]),
+        settled[at] = slots_in_order(settled[at], expected["expert_ids"][at // block])
+        return {**outputs, "sorted_token_ids": settled}
+
+    def without_open_parts(
+        self, workload: Workload, outputs: Tensors, expected: Tensors
+    ) -> Tensors:
+        """Replace what is beyond the stated length, which the outputs have room for."""
+        import torch
+
+        if any(outputs[name].shape != right.shape for name, right in expected.items()):
+            return outputs
+        length = int(expected["num_tokens_post_pad"])
+        ends = {"sorted_token_ids": length, "expert_ids": length // workload.init["block_size"]}
+        settled = {
+            name: torch.cat([outputs[name][:end], expected[name][end:]])
+            for name, end in ends.items()
         }
+        return {**outputs, **settled}
 
     def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
         """Read the ids; write the blocks that the ids fill, or are expected to fill."""
@@ -168,15 +176,7 @@ class Operator(ProductionProblem):
         def slot_twice(ids: Any, slots: int) -> Any:
             return torch.where((ids == 1) & (slots > 1), 0, ids)
 
-        def constant(workload: Workload, inputs: Tensors) -> Tensors:
-            """Fill outputs instead of broadcasting: one of a single element would stay a view."""
-            return {
-                name: torch.full_like(right, int(right.float().mean()))
-                for name, right in self.honest(workload, inputs).items()
-            }
-
         return {
-            "constant": constant,
             "coarse": lambda w, i: coarse_integers(self.honest(w, i), 4),
             "extra_block_at_boundary": extra_block,
             "blocks_for_empty_experts": with_blocks(
