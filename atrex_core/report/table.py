@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from atrex_core.model import Evaluation, Gate, Outcome, Verdict
+from atrex_core.model import Evaluation, Gate, Outcome, Protocol, Verdict
 from atrex_core.printable import one_line
 from atrex_core.scoring import Summary
 
@@ -123,6 +123,8 @@ def headline(summary: Summary, evaluations: Sequence[Evaluation]) -> Iterator[st
     }
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     yield f"{len(evaluations)} evaluations: {said}"
+    for protocol in sorted({e.protocol for e in evaluations} - {Protocol.STRICT}):
+        yield f"protocol {protocol}: inputs, tolerance, work and bytes as published; not strict's"
     if summary.s_agg is not None:
         yield f"S_agg     {_score(summary.s_agg.device)} device   {_score(summary.s_agg.call)} call"
         if summary.s_agg_dsl is not None:
