@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from atrex_problems_production._attention import exact, plain
 from atrex_problems_production.attention_forward.private import Operator, attention
-from attrs import evolve
 
 from atrex_core import ArithmeticPath, Inapplicable, Pack, Scale, Tensors, Workload
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
 HARD = ("ragged", "flat", "peaked", "needle")
+
+Check = Callable[..., None]
 
 
 def shape(q_lens: list[int], k_lens: list[int] | None = None, heads: int = 2, size: int = 8) -> Any:
@@ -69,44 +69,18 @@ def test_a_written_out_case() -> None:
 
 
 @pytest.mark.parametrize("id_", [w.id for w in PROBLEM.select(Scale.SMOKE)])
-def test_truth_and_reference_agree_with_a_slow_loop(id_: str) -> None:
-    workload = next(w for w in PROBLEM.workloads if w.id == id_)
-    for regime in ("nominal", *HARD):
-        inputs = draw(workload, regime, seed=3)
-        slow = slowly(inputs)
-
-        assert (expected(workload, inputs) - slow).abs().max() < 1e-11
-        honest = PROBLEM.honest(workload, inputs)["out"].double()
-        assert ((honest - slow).abs() <= 2.0**-8 * slow.abs() + 1e-4).all()
+def test_truth_and_reference_agree_with_a_slow_loop(id_: str, assert_as_slow: Check) -> None:
+    assert_as_slow(PROBLEM, id_, ("nominal", *HARD), slowly)
 
 
-def test_nothing_depends_on_how_much_fits() -> None:
-    workload = shape([7, 0, 12, 3, 1], [10, 4, 1, 21, 6])
-    inputs = draw(workload, "ragged", seed=1)
-    whole = expected(workload, inputs)
-    right = attention(workload, inputs)
-
-    for scores, fetched, packed in ((1, 1, 1), (40, 1 << 20, 1 << 20), (1 << 20, 300, 100)):
-        small = evolve(right, scores=scores, fetched=fetched, packed=packed)
-        assert (small.by(exact).dense() - whole).abs().max() < 1e-12
-        assert (small.by(plain).dense() - whole).abs().max() < 1e-5
-    assert (right.by(exact).compute(5, 17) - whole[5:17]).abs().max() < 1e-12
+def test_nothing_depends_on_how_much_fits(assert_same_in_pieces: Check) -> None:
+    assert_same_in_pieces(PROBLEM, shape([7, 0, 12, 3, 1], [10, 4, 1, 21, 6]), attention)
 
 
-def test_the_reference_does_not_depend_on_how_much_fits() -> None:
-    spec = importlib.util.spec_from_file_location("reference", PROBLEM.public_files[0])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    workload = shape([7, 0, 12, 3, 1], [10, 4, 1, 21, 6])
-    inputs = draw(workload, "ragged", seed=1)
-    whole = module.Model()(**inputs).float()
-
-    for scores, elements in ((1, 1), (40, 1 << 20), (1 << 20, 300)):
-        model = module.Model()
-        model.scores, model.elements = scores, elements
-        assert (model(**inputs).float() - whole).abs().max() < 1e-2
+def test_the_reference_does_not_depend_on_how_much_fits(
+    assert_reference_same_in_pieces: Check,
+) -> None:
+    assert_reference_same_in_pieces(PROBLEM, shape([7, 0, 12, 3, 1], [10, 4, 1, 21, 6]))
 
 
 def test_the_cost_counts_keys_that_some_query_sees() -> None:

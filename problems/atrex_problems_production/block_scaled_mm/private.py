@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from atrex_problems_production._fp8 import flushed
 from atrex_problems_production._problem import ProductionProblem
 
 from atrex_core import (
@@ -134,10 +135,10 @@ class Operator(ProductionProblem):
             "last_group_dropped": _of_wide(_without_last_group),
             "last_column_dropped": _of_wide(lambda _, a, scale: a[:, :-1] * scale[:, :-1]),
             "three_bits": _of_wide(lambda _, a, scale: coarse(a, 3) * scale),
-            "small_codes_of_a_flushed": altering(self.honest, a=lambda i: _flushed(i["a"])),
+            "small_codes_of_a_flushed": altering(self.honest, a=lambda i: _small_flushed(i["a"])),
             "small_codes_of_b_flushed": _where(
                 lambda i: len(i["b_scales"]) > 1,
-                altering(self.honest, b=lambda i: _flushed(i["b"])),
+                altering(self.honest, b=lambda i: _small_flushed(i["b"])),
             ),
             "scaled_in_bf16": _of_wide(lambda _, a, scale: (a * scale).bfloat16().float()),
             "other_type": other_type,
@@ -212,10 +213,5 @@ def _without_last_group(workload: Workload, a: Any, scale: Any) -> Any:
     return a[:, :kept] * scale[:, :kept]
 
 
-def _flushed(codes: Any) -> Any:
-    """Turn what the type holds with fewer bits into zero."""
-    import torch
-
-    wide = codes.float()
-    normal = torch.finfo(codes.dtype).tiny
-    return torch.where(wide.abs() < normal, 0.0, wide).to(codes.dtype)
+def _small_flushed(codes: Any) -> Any:
+    return flushed(codes.float(), codes.dtype).to(codes.dtype)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from atrex_problems_production._fp8 import as_codes
 from atrex_problems_production._moe import (
     Expert,
     Sizes,
@@ -131,7 +132,7 @@ class Operator(ProductionProblem):
             return mutant
 
         def one_scale_for_all(workload: Workload, inputs: Tensors) -> Tensors:
-            largest, seen = torch.finfo(inputs["w2"].dtype).max, []
+            dtype, seen = inputs["w2"].dtype, []
 
             def look(rows: Any, weights: Any, first: Any, _: Any) -> Any:
                 gate, up = (rows @ first.T).chunk(2, dim=-1)
@@ -139,11 +140,10 @@ class Operator(ProductionProblem):
                 return rows * weights
 
             mixed(workload, inputs, expert=look)
-            scale = torch.stack(seen).amax() / largest
+            scale = torch.stack(seen).amax() / torch.finfo(dtype).max
 
             def activate(gate: Any, up: Any) -> Any:
-                fitted = (swiglu(gate, up) / scale).clamp(-largest, largest)
-                return fitted.to(inputs["w2"].dtype).float() * scale
+                return as_codes(swiglu(gate, up) / scale, dtype).float() * scale
 
             return with_expert(partial(gated, activate=activate))(workload, inputs)
 
@@ -251,11 +251,7 @@ def scaled(values: Any, scales: Any, tile: tuple[int, int], wide: Any) -> Any:
 
 def finished(inputs: Tensors, out: Any) -> Tensors:
     """Clamp to the range of the output and round."""
-    import torch
-
-    dtype = inputs["hidden_states"].dtype
-    largest = torch.finfo(dtype).max
-    return {"out": out.clamp(-largest, largest).to(dtype)}
+    return {"out": as_codes(out, inputs["hidden_states"].dtype)}
 
 
 def _dtype(workload: Workload) -> DType:

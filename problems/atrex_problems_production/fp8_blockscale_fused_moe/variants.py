@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from atrex_problems_production._fp8 import as_codes
 from atrex_problems_production._moe import Expert, swiglu
 from atrex_problems_production.fp8_blockscale_fused_moe.private import finished, mixed
 
@@ -27,13 +28,11 @@ def _rounded(values: Any) -> Any:
 
 def _in_groups(values: Any, dtype: Any, *, powers: bool = False) -> Any:
     """Round to fp8 with one scale for each group of a row."""
-    largest = torch.finfo(dtype).max
     groups = values.unflatten(-1, (-1, _GROUP))
-    scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / largest
+    scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / torch.finfo(dtype).max
     if powers:
         scales = scales.log2().ceil().exp2()
-    fitted = (groups / scales).clamp(-largest, largest).to(dtype)
-    return (fitted.float() * scales).flatten(-2)
+    return (as_codes(groups / scales, dtype).float() * scales).flatten(-2)
 
 
 def split_sums(rows: Any, weights: Any, first: Any, second: Any) -> Any:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atrex_problems_production._fp8 import (
+    LARGEST,
+    Quantise,
+    Quantiser,
+    as_codes,
+    largest,
+    rule,
+    specs,
+    truth,
+)
 from atrex_problems_production._problem import ProductionProblem
 
 from atrex_core import (
     ArithmeticPath,
-    CodeSteps,
     Container,
     Cost,
     DType,
     Implementation,
-    Inapplicable,
     Rule,
     Tensors,
     TensorSpec,
-    Tolerance,
     Workload,
     torch_dtype,
 )
-from atrex_core.packs import by_rows, coarse
 
 _LEAST = 1e-12
 """What a row's largest magnitude counts as, at least."""
@@ -41,33 +47,20 @@ class Operator(ProductionProblem):
     def outputs(self, workload: Workload) -> Sequence[TensorSpec]:
         """Return `quantized` and `scales`."""
         tokens, hidden = _sizes(workload)
-        return (
-            TensorSpec(name="quantized", dtype=_dtype(workload), shape=(tokens, hidden)),
-            TensorSpec(name="scales", dtype=DType.FP32, shape=(tokens,)),
-        )
+        return specs(_dtype(workload), (tokens, hidden), (tokens,))
 
     def expected(self, workload: Workload, inputs: Tensors) -> Tensors:
         """Divide in float64."""
         limit = _limit(workload)
 
         def scales(x: Any) -> Any:
-            return x.abs().amax(-1).double().clamp(min=_LEAST) / limit
+            return largest(x).double().clamp(min=_LEAST) / limit
 
-        def quotients(x: Any) -> Any:
-            return (x.double() / scales(x)[:, None]).clamp_(-limit, limit)
-
-        x = inputs["x"]
-        return {"quantized": by_rows(quotients, x), "scales": by_rows(scales, x)}
+        return truth(inputs["x"], scales, limit)
 
     def tolerance(self, output: TensorSpec) -> Rule:
-        """Leave room for a reciprocal where another divides, and for nothing else.
-
-        Codes that fp32 rounding may turn are not counted as flips, so honest implementations have
-        none. A scale kept in ten bits flips one code in 250.
-        """
-        if output.name == "scales":
-            return Tolerance(dtype=output.dtype, relative_l2=4)
-        return CodeSteps(dtype=output.dtype, flips=5e-4)
+        """Allow what every quantiser of given rows is allowed."""
+        return rule(output)
 
     def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
         """Scale each element, and divide once a row; magnitudes and maxima are comparisons."""
@@ -81,27 +74,21 @@ class Operator(ProductionProblem):
 
     def own_mutants(self) -> Mapping[str, Implementation]:
         """Take another scale, or round otherwise."""
+        q = Quantiser(
+            dtype=_dtype, shape=lambda w: _sizes(w)[:1], scales=_scales, run=_quantised_by
+        )
         return {
-            "no_least_scale": _scaled(lambda w, x: _largest(x, least=0.0) / _limit(w)),
-            "signed_maximum": _scaled(lambda w, x: x.amax(-1).clamp(min=_LEAST) / _limit(w)),
-            "misses_last_column": _scaled(lambda w, x: _largest(x[:, :-1]) / _limit(w)),
-            "half_of_the_row": _scaled(
-                lambda w, x: _largest(x[:, : (x.shape[1] + 1) // 2]) / _limit(w)
+            "no_least_scale": q.scaled(lambda w, x: largest(x) / _limit(w)),
+            "signed_maximum": q.scaled(lambda w, x: x.amax(-1).clamp(min=_LEAST) / _limit(w)),
+            "misses_last_column": q.scaled(lambda w, x: _scales(w, x[:, :-1])),
+            "half_of_the_row": q.scaled(lambda w, x: _scales(w, x[:, : (x.shape[1] + 1) // 2])),
+            "limit_of_another_type": q.scaled(
+                lambda w, x: largest(x).clamp(min=_LEAST) / (688 - _limit(w))
             ),
-            "limit_of_another_type": _scaled(lambda w, x: _largest(x) / (688 - _limit(w))),
-            "limit_of_224": _scaled(lambda _, x: _largest(x) / 224),
-            "one_scale_for_all": _of_several(
-                lambda w, x: (_largest(x) / _limit(w)).amax().expand(len(x)).clone()
-            ),
-            "scale_of_the_next_row": _of_several(lambda w, x: (_largest(x) / _limit(w)).roll(-1)),
-            "scale_in_bf16": _scaled(lambda w, x: (_largest(x) / _limit(w)).bfloat16().float()),
-            "codes_by_a_bf16_scale": _rounded(
-                lambda w, x: x / (_largest(x) / _limit(w)).bfloat16().float()[:, None]
-            ),
-            "quotient_in_bf16": _rounded(lambda w, x: _quotients(w, x).bfloat16().float()),
-            "three_bits": _rounded(lambda w, x: coarse(_quotients(w, x), 3)),
-            "truncated": _rounded(lambda w, x: _truncated(_quotients(w, x))),
-            "small_codes_flushed": _rounded(lambda w, x: _flushed(w, _quotients(w, x))),
+            "limit_of_224": q.scaled(lambda _, x: largest(x).clamp(min=_LEAST) / 224),
+            **q.shared_scales(),
+            **q.steps_in_bf16(),
+            **q.wrong_codes(),
             "reciprocal_scale": self._reciprocal_scale,
         }
 
@@ -119,67 +106,18 @@ def _dtype(workload: Workload) -> DType:
 
 
 def _limit(workload: Workload) -> float:
-    return {DType.FP8_E4M3FNUZ: 240.0, DType.FP8_E4M3FN: 448.0}[_dtype(workload)]
+    return LARGEST[_dtype(workload)]
 
 
-def _largest(x: Any, *, least: float = _LEAST) -> Any:
-    return x.abs().amax(-1).clamp(min=least)
+def _scales(workload: Workload, x: Any) -> Any:
+    return largest(x).clamp(min=_LEAST) / _limit(workload)
 
 
-def _quotients(workload: Workload, x: Any) -> Any:
-    return x / (_largest(x) / _limit(workload))[:, None]
-
-
-def _codes(workload: Workload, quotients: Any) -> Any:
-    limit = _limit(workload)
-    return quotients.clamp(-limit, limit).to(torch_dtype(_dtype(workload)))
-
-
-def _scaled(scale: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return a mutant that takes these scales for those of fp32 `x`."""
+def _quantised_by(quantise: Quantise) -> Implementation:
+    """Return a mutant that quantises rows in this way."""
 
     def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        x = inputs["x"].float()
-        scales = scale(workload, x)
-        return {"quantized": _codes(workload, x / scales[:, None]), "scales": scales}
+        quotients, scales = quantise(workload, inputs["x"].float())
+        return {"quantized": as_codes(quotients, torch_dtype(_dtype(workload))), "scales": scales}
 
     return mutant
-
-
-def _of_several(scale: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return the same for scales that are right where there is one row."""
-    wrong = _scaled(scale)
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        if len(inputs["x"]) == 1:
-            raise Inapplicable("one row has one scale")
-        return wrong(workload, inputs)
-
-    return mutant
-
-
-def _rounded(quotient: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return a mutant with the right scales that rounds these quotients of fp32 `x`."""
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        x = inputs["x"].float()
-        scales = _largest(x) / _limit(workload)
-        return {"quantized": _codes(workload, quotient(workload, x)), "scales": scales}
-
-    return mutant
-
-
-def _truncated(values: Any) -> Any:
-    """Drop all but four significant bits."""
-    import torch
-
-    mantissa, exponent = torch.frexp(values)
-    return torch.ldexp((mantissa * 16).trunc() / 16, exponent)
-
-
-def _flushed(workload: Workload, values: Any) -> Any:
-    """Turn what the type holds with fewer bits into zero."""
-    import torch
-
-    normal = torch.finfo(torch_dtype(_dtype(workload))).tiny
-    return torch.where(values.abs() < normal, 0.0, values)

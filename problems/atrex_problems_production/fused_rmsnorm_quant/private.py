@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from atrex_problems_production._fp8 import LARGEST, Quantise, Quantiser, as_codes, largest, specs
 from atrex_problems_production._problem import ProductionProblem
 
 from atrex_core import (
@@ -14,7 +15,6 @@ from atrex_core import (
     Cost,
     DType,
     Implementation,
-    Inapplicable,
     Rule,
     Tensors,
     TensorSpec,
@@ -47,8 +47,7 @@ class Operator(ProductionProblem):
         """Return `quantized`, `scales` and the new `residual`."""
         tokens, hidden = _sizes(workload)
         return (
-            TensorSpec(name="quantized", dtype=_dtype(workload), shape=(tokens, hidden)),
-            TensorSpec(name="scales", dtype=DType.FP32, shape=(tokens, 1)),
+            *specs(_dtype(workload), (tokens, hidden), (tokens, 1)),
             TensorSpec(name="residual", dtype=DType.BF16, shape=(tokens, hidden)),
         )
 
@@ -66,11 +65,11 @@ class Operator(ProductionProblem):
             return (wide * weight).bfloat16().double()
 
         def scales(x: Any, residual: Any) -> Any:
-            return _scales(normed(x, residual), limit)
+            return _scales(normed(x, residual), limit)[:, None]
 
         def quotients(x: Any, residual: Any) -> Any:
             values = normed(x, residual)
-            return (values / _scales(values, limit)).clamp_(-limit, limit)
+            return (values / _scales(values, limit)[:, None]).clamp_(-limit, limit)
 
         both = inputs["x"], inputs["residual"]
         return {
@@ -119,6 +118,16 @@ class Operator(ProductionProblem):
         def shifted_columns(inputs: Tensors) -> Any:
             return inputs["residual"].roll(1, -1)
 
+        q = Quantiser(
+            dtype=_dtype,
+            shape=lambda w: _sizes(w)[:1],
+            scales=lambda w, n: _scales(n, _limit(w)),
+            run=_quantised_by,
+        )
+
+        def of_normed(normed: Callable[[Workload, Tensors], Any]) -> Implementation:
+            return _quantised_by(q.right, normed)
+
         return {
             "no_epsilon": no_epsilon,
             "old_residual": old_residual,
@@ -127,24 +136,19 @@ class Operator(ProductionProblem):
             "no_x": altering(self.honest, x=lambda i: i["x"] * 0),
             "no_weight": altering(self.honest, weight=lambda i: i["weight"] * 0 + 1),
             "shifted_columns": altering(self.honest, residual=shifted_columns),
-            "not_normalised": _of_normed(lambda _, i: _total(i) * i["weight"].float()),
-            "half_of_the_row": _of_normed(lambda w, i: _normed(w, i, (i["x"].shape[1] + 1) // 2)),
-            "normed_in_four_bits": _of_normed(lambda w, i: coarse(_normed(w, i))),
-            "signed_maximum": _scaled(lambda w, n: n.amax(-1, keepdim=True) / _limit(w)),
-            "misses_last_column": _scaled(lambda w, n: _largest(n[:, :-1]) / _limit(w)),
-            "no_scale_of_zero_rows": _scaled(lambda w, n: _largest(n) / _limit(w)),
-            "least_scale_of_zero_rows": _scaled(
-                lambda w, n: _largest(n).clamp(min=1e-12) / _limit(w)
+            "not_normalised": of_normed(lambda _, i: _total(i) * i["weight"].float()),
+            "half_of_the_row": of_normed(lambda w, i: _normed(w, i, (i["x"].shape[1] + 1) // 2)),
+            "normed_in_four_bits": of_normed(lambda w, i: coarse(_normed(w, i))),
+            "signed_maximum": q.scaled(lambda w, n: n.amax(-1) / _limit(w)),
+            "misses_last_column": q.scaled(lambda w, n: largest(n[:, :-1]) / _limit(w)),
+            "no_scale_of_zero_rows": q.scaled(lambda w, n: largest(n) / _limit(w)),
+            "least_scale_of_zero_rows": q.scaled(
+                lambda w, n: largest(n).clamp(min=1e-12) / _limit(w)
             ),
-            "limit_of_another_type": _scaled(lambda w, n: _largest(n) / (688 - _limit(w))),
-            "limit_of_224": _scaled(lambda _, n: _largest(n) / 224),
-            "one_scale_for_all": _of_several(
-                lambda w, n: _scales(n, _limit(w)).amax().expand(len(n), 1).clone()
-            ),
-            "scale_of_the_next_row": _of_several(lambda w, n: _scales(n, _limit(w)).roll(-1, 0)),
-            "three_bits": _rounded(lambda _, quotients: coarse(quotients, 3)),
-            "truncated": _rounded(lambda _, quotients: _truncated(quotients)),
-            "small_codes_flushed": _rounded(_flushed),
+            "limit_of_another_type": q.scaled(lambda w, n: largest(n) / (688 - _limit(w))),
+            "limit_of_224": q.scaled(lambda _, n: largest(n) / 224),
+            **q.shared_scales(),
+            **q.wrong_codes(),
         }
 
 
@@ -157,7 +161,7 @@ def _dtype(workload: Workload) -> DType:
 
 
 def _limit(workload: Workload) -> float:
-    return {DType.FP8_E4M3FNUZ: 240.0, DType.FP8_E4M3FN: 448.0}[_dtype(workload)]
+    return LARGEST[_dtype(workload)]
 
 
 def _eps(workload: Workload) -> float:
@@ -176,82 +180,24 @@ def _normed(workload: Workload, inputs: Tensors, columns: int | None = None) -> 
     return (total * root * inputs["weight"].float()).bfloat16().float()
 
 
-def _largest(normed: Any) -> Any:
-    return normed.abs().amax(-1, keepdim=True)
-
-
 def _scales(normed: Any, limit: float) -> Any:
     import torch
 
-    largest = _largest(normed)
-    return torch.where(largest == 0, 1.0, largest / limit)
+    magnitudes = largest(normed)
+    return torch.where(magnitudes == 0, 1.0, magnitudes / limit)
 
 
-def _answer(workload: Workload, inputs: Tensors, quotients: Any, scales: Any) -> Tensors:
-    limit = _limit(workload)
-    return {
-        "quantized": quotients.clamp(-limit, limit).to(torch_dtype(_dtype(workload))),
-        "scales": scales,
-        "residual": inputs["x"] + inputs["residual"],
-    }
-
-
-def _of_normed(normed: Callable[[Workload, Tensors], Any]) -> Implementation:
-    """Return a mutant that quantises other rows than the normalised ones."""
+def _quantised_by(
+    quantise: Quantise, normed: Callable[[Workload, Tensors], Any] = _normed
+) -> Implementation:
+    """Return a mutant that gives the right residual, and quantises these rows in this way."""
 
     def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        values = normed(workload, inputs)
-        scales = _scales(values, _limit(workload))
-        return _answer(workload, inputs, values / scales, scales)
+        quotients, scales = quantise(workload, normed(workload, inputs))
+        return {
+            "quantized": as_codes(quotients, torch_dtype(_dtype(workload))),
+            "scales": scales[:, None],
+            "residual": inputs["x"] + inputs["residual"],
+        }
 
     return mutant
-
-
-def _scaled(scale: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return a mutant that takes these scales for those of normalised rows."""
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        normed = _normed(workload, inputs)
-        scales = scale(workload, normed)
-        return _answer(workload, inputs, normed / scales, scales)
-
-    return mutant
-
-
-def _of_several(scale: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return the same for scales that are right where there is one row."""
-    wrong = _scaled(scale)
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        if len(inputs["x"]) == 1:
-            raise Inapplicable("one row has one scale")
-        return wrong(workload, inputs)
-
-    return mutant
-
-
-def _rounded(change: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return a mutant with the right scales that rounds its quotients otherwise."""
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        normed = _normed(workload, inputs)
-        scales = _scales(normed, _limit(workload))
-        return _answer(workload, inputs, change(workload, normed / scales), scales)
-
-    return mutant
-
-
-def _truncated(values: Any) -> Any:
-    """Drop all but four significant bits."""
-    import torch
-
-    mantissa, exponent = torch.frexp(values)
-    return torch.ldexp((mantissa * 16).trunc() / 16, exponent)
-
-
-def _flushed(workload: Workload, values: Any) -> Any:
-    """Turn what the type holds with fewer bits into zero."""
-    import torch
-
-    normal = torch.finfo(torch_dtype(_dtype(workload))).tiny
-    return torch.where(values.abs() < normal, 0.0, values)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from atrex_problems_production._fp8 import as_codes
 from atrex_problems_production._variants import norm, norm_rounded_before_weight
 
 from atrex_core import DType, Implementation, Tensors, Workload, torch_dtype
@@ -17,8 +18,8 @@ def _quantised(workload: Workload, normed: Any, residual: Any, *, divide: bool) 
     largest = normed.abs().amax(-1, keepdim=True)
     scales = torch.where(largest == 0, 1.0, largest / limit if divide else largest * (1 / limit))
     quotients = normed / scales if divide else normed * (1 / scales)
-    quantized = quotients.clamp(-limit, limit).to(dtype)
-    return {"quantized": quantized, "scales": scales, "residual": residual.bfloat16()}
+    codes = as_codes(quotients, dtype)
+    return {"quantized": codes, "scales": scales, "residual": residual.bfloat16()}
 
 
 def tree(workload: Workload, inputs: Tensors) -> Tensors:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from atrex_problems_production._fp8 import (
+    GROUPS,
+    LARGEST,
+    Quantise,
+    Quantiser,
+    as_codes,
+    largest,
+    rule,
+    specs,
+    truth,
+)
 from atrex_problems_production._problem import ProductionProblem
 
 from atrex_core import (
     ArithmeticPath,
-    CodeSteps,
     Container,
     Cost,
     DType,
@@ -18,11 +28,9 @@ from atrex_core import (
     Rule,
     Tensors,
     TensorSpec,
-    Tolerance,
     Workload,
     torch_dtype,
 )
-from atrex_core.packs import by_rows, coarse
 
 _LEAST = 1e-10
 """The smallest scale."""
@@ -30,7 +38,7 @@ _LEAST = 1e-10
 _CHUNK = 1 << 24
 """Elements that a mutant quantises at once."""
 
-_LIMITS = {DType.FP8_E4M3FN: 448.0, DType.FP8_E4M3FNUZ: 224.0}
+_LIMITS = {**LARGEST, DType.FP8_E4M3FNUZ: 224.0}
 
 
 class Operator(ProductionProblem):
@@ -47,36 +55,20 @@ class Operator(ProductionProblem):
     def outputs(self, workload: Workload) -> Sequence[TensorSpec]:
         """Return `quantized` and `scales`."""
         tokens, groups, size = _sizes(workload)
-        return (
-            TensorSpec(name="quantized", dtype=_dtype(workload), shape=(tokens, groups * size)),
-            TensorSpec(name="scales", dtype=DType.FP32, shape=(tokens, groups)),
-        )
+        return specs(_dtype(workload), (tokens, groups * size), (tokens, groups))
 
     def expected(self, workload: Workload, inputs: Tensors) -> Tensors:
         """Divide in float64."""
-        limit, (_, groups, size) = _limit(workload), _sizes(workload)
+        limit = _limit(workload)
 
         def scales(x: Any) -> Any:
-            largest = x.view(-1, groups, size).abs().amax(-1).double()
-            return (largest / limit).clamp_(min=_LEAST)
+            return (largest(x).double() / limit).clamp_(min=_LEAST)
 
-        def quotients(x: Any) -> Any:
-            wide = x.double()
-            wide.view(-1, groups, size).div_(scales(x)[:, :, None])
-            return wide.clamp_(-limit, limit)
-
-        x = inputs["x"]
-        return {"quantized": by_rows(quotients, x), "scales": by_rows(scales, x)}
+        return truth(inputs["x"].view(_sizes(workload)), scales, limit)
 
     def tolerance(self, output: TensorSpec) -> Rule:
-        """Leave room for a reciprocal where another divides, and for nothing else.
-
-        Codes that fp32 rounding may turn are not counted as flips, so honest implementations have
-        none. A scale kept in ten bits flips one code in 250.
-        """
-        if output.name == "scales":
-            return Tolerance(dtype=output.dtype, relative_l2=4)
-        return CodeSteps(dtype=output.dtype, flips=5e-4)
+        """Allow what every quantiser of given rows is allowed."""
+        return rule(output)
 
     def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
         """Scale each element, and divide once a group; magnitudes and maxima are comparisons."""
@@ -89,37 +81,32 @@ class Operator(ProductionProblem):
 
     def own_mutants(self) -> Mapping[str, Implementation]:
         """Take another scale, group otherwise, or round otherwise."""
+        q = Quantiser(
+            dtype=_dtype, shape=lambda w: _sizes(w)[:2], scales=_scales, run=_quantised_by
+        )
         return {
-            "no_least_scale": _scaled(lambda w, x: _largest(x) / _limit(w)),
-            "least_of_the_maximum": _scaled(lambda w, x: _largest(x).clamp(min=_LEAST) / _limit(w)),
-            "signed_maximum": _scaled(lambda w, x: (x.amax(-1) / _limit(w)).clamp(min=_LEAST)),
-            "misses_last_column": _scaled(lambda w, x: _scales(w, x[..., :-1])),
-            "half_of_the_group": _scaled(lambda w, x: _scales(w, x[..., : (x.shape[-1] + 1) // 2])),
-            "limit_of_another_type": _scaled(
-                lambda w, x: (_largest(x) / (672 - _limit(w))).clamp(min=_LEAST)
+            "no_least_scale": q.scaled(lambda w, x: largest(x) / _limit(w)),
+            "least_of_the_maximum": q.scaled(lambda w, x: largest(x).clamp(min=_LEAST) / _limit(w)),
+            "signed_maximum": q.scaled(lambda w, x: (x.amax(-1) / _limit(w)).clamp(min=_LEAST)),
+            "misses_last_column": q.scaled(lambda w, x: _scales(w, x[..., :-1])),
+            "half_of_the_group": q.scaled(
+                lambda w, x: _scales(w, x[..., : (x.shape[-1] + 1) // 2])
             ),
-            "limit_of_240": _scaled(lambda _, x: (_largest(x) / 240).clamp(min=_LEAST)),
-            "scale_of_the_row": _of_several(
-                lambda w, x: _scales(w, x).amax(-1, keepdim=True).expand(x.shape[:2]).contiguous(),
-                axes=(1,),
+            "limit_of_another_type": q.scaled(
+                lambda w, x: (largest(x) / (672 - _limit(w))).clamp(min=_LEAST)
             ),
-            "one_scale_for_all": _of_several(
-                lambda w, x: _scales(w, x).amax().repeat(x.shape[:2]), axes=(0, 1)
+            "limit_of_240": q.scaled(lambda _, x: (largest(x) / 240).clamp(min=_LEAST)),
+            "scale_of_the_row": q.of_several(
+                lambda w, x: _scales(w, x).amax(-1, keepdim=True).expand(x.shape[:2]), GROUPS
             ),
-            "scale_of_the_next_group": _of_several(
-                lambda w, x: _scales(w, x).flatten().roll(-1).view(x.shape[:2]), axes=(0, 1)
+            **q.shared_scales(),
+            "scale_of_the_next_group": q.of_several(
+                lambda w, x: _scales(w, x).flatten().roll(-1).view(x.shape[:2])
             ),
-            "scale_of_the_next_row": _of_several(lambda w, x: _scales(w, x).roll(-1, 0), axes=(0,)),
-            "interleaved_groups": _of_several(_interleaved, axes=(1,)),
+            "interleaved_groups": q.of_several(_interleaved, GROUPS),
             "scales_by_columns": self._scales_by_columns,
-            "scale_in_bf16": _scaled(lambda w, x: _scales(w, x).bfloat16().float()),
-            "codes_by_a_bf16_scale": _rounded(
-                lambda w, x: x / _scales(w, x).bfloat16().float()[..., None]
-            ),
-            "quotient_in_bf16": _rounded(lambda w, x: _quotients(w, x).bfloat16().float()),
-            "three_bits": _rounded(lambda w, x: coarse(_quotients(w, x), 3)),
-            "truncated": _rounded(lambda w, x: _truncated(_quotients(w, x))),
-            "small_codes_flushed": _rounded(lambda w, x: _flushed(w, _quotients(w, x))),
+            **q.steps_in_bf16(),
+            **q.wrong_codes(),
         }
 
     def _scales_by_columns(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -145,16 +132,8 @@ def _limit(workload: Workload) -> float:
     return _LIMITS[_dtype(workload)]
 
 
-def _largest(x: Any) -> Any:
-    return x.abs().amax(-1)
-
-
 def _scales(workload: Workload, x: Any) -> Any:
-    return (_largest(x) / _limit(workload)).clamp(min=_LEAST)
-
-
-def _quotients(workload: Workload, x: Any) -> Any:
-    return x / _scales(workload, x)[..., None]
+    return (largest(x) / _limit(workload)).clamp(min=_LEAST)
 
 
 def _interleaved(workload: Workload, x: Any) -> Any:
@@ -163,64 +142,20 @@ def _interleaved(workload: Workload, x: Any) -> Any:
     return _scales(workload, x.reshape(tokens, size, groups).transpose(1, 2))
 
 
-def _by_chunks(quantise: Callable[[Workload, Any], tuple[Any, Any]]) -> Implementation:
-    """Return a mutant that turns grouped fp32 rows into quotients and scales, some at a time."""
+def _quantised_by(quantise: Quantise) -> Implementation:
+    """Return a mutant that quantises grouped rows in this way, some at a time."""
 
     def mutant(workload: Workload, inputs: Tensors) -> Tensors:
         import torch
 
-        x, limit, (tokens, groups, size) = inputs["x"], _limit(workload), _sizes(workload)
-        quantized = torch.empty(x.shape, dtype=torch_dtype(_dtype(workload)), device=x.device)
-        scales = torch.empty(tokens, groups, device=x.device)
-        step = max(1, _CHUNK // (groups * size))
-        for start in range(0, tokens, step):
+        x, dtype = inputs["x"].view(_sizes(workload)), torch_dtype(_dtype(workload))
+        quantized = torch.empty(x.shape, dtype=dtype, device=x.device)
+        scales = torch.empty(x.shape[:2], device=x.device)
+        step = max(1, _CHUNK // x[0].numel())
+        for start in range(0, len(x), step):
             rows = slice(start, start + step)
-            wide = x[rows].float().view(-1, groups, size)
-            quotients, scales[rows] = quantise(workload, wide)
-            quantized[rows] = quotients.clamp(-limit, limit).flatten(1).to(quantized.dtype)
-        return {"quantized": quantized, "scales": scales}
+            quotients, scales[rows] = quantise(workload, x[rows].float())
+            quantized[rows] = as_codes(quotients, dtype, _limit(workload))
+        return {"quantized": quantized.flatten(1), "scales": scales}
 
     return mutant
-
-
-def _scaled(scale: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return a mutant that takes these scales for those of grouped `x`."""
-
-    def quantise(workload: Workload, x: Any) -> tuple[Any, Any]:
-        scales = scale(workload, x)
-        return x / scales[..., None], scales
-
-    return _by_chunks(quantise)
-
-
-def _of_several(scale: Callable[[Workload, Any], Any], axes: tuple[int, ...]) -> Implementation:
-    """Return the same for scales that are right where these axes have but one of them."""
-    wrong = _scaled(scale)
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        if all(_sizes(workload)[axis] == 1 for axis in axes):
-            raise Inapplicable("there is no other scale")
-        return wrong(workload, inputs)
-
-    return mutant
-
-
-def _rounded(quotient: Callable[[Workload, Any], Any]) -> Implementation:
-    """Return a mutant with the right scales that rounds these quotients of grouped `x`."""
-    return _by_chunks(lambda w, x: (quotient(w, x), _scales(w, x)))
-
-
-def _truncated(values: Any) -> Any:
-    """Drop all but four significant bits."""
-    import torch
-
-    mantissa, exponent = torch.frexp(values)
-    return torch.ldexp((mantissa * 16).trunc() / 16, exponent)
-
-
-def _flushed(workload: Workload, values: Any) -> Any:
-    """Turn what the type holds with fewer bits into zero."""
-    import torch
-
-    normal = torch.finfo(torch_dtype(_dtype(workload))).tiny
-    return torch.where(values.abs() < normal, 0.0, values)

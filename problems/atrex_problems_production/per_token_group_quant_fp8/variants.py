@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from atrex_problems_production._fp8 import as_codes
 
 from atrex_core import DType, Implementation, Tensors, Workload, torch_dtype
 
@@ -27,7 +28,7 @@ def _by_rows(quantise: Callable[[Any, float], tuple[Any, Any]]) -> Implementatio
         for start in range(0, len(x), _ROWS):
             rows = slice(start, start + _ROWS)
             quotients, scales[rows] = quantise(x[rows].unflatten(1, (-1, size)), limit)
-            quantized[rows] = quotients.flatten(1).clamp(-limit, limit).to(dtype)
+            quantized[rows] = as_codes(quotients.flatten(1), dtype, limit)
         return {"quantized": quantized, "scales": scales}
 
     return run
