@@ -24,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from atrex_core.interfaces import Implementation, Problem, Tensors
+from atrex_core.errors import PluginError
+from atrex_core.interfaces import Implementation, Inapplicable, Problem, Tensors
 from atrex_core.model import (
     ArithmeticPath,
     Container,
@@ -85,6 +86,11 @@ class FolderProblem(Problem):
         return tuple(
             self.folder / "public" / name for name in ("reference.py", "inputs.py", "shapes.json")
         )
+
+    @property
+    def release_id(self) -> str:
+        """Return what `private.json` calls the operator before agents, or its name."""
+        return str(read_json(self.folder / "private.json").get("release_id") or self.name)
 
     @property
     def workloads(self) -> Sequence[Workload]:
@@ -148,13 +154,10 @@ class FolderProblem(Problem):
 
     def mutants(self) -> Mapping[str, Implementation]:
         """Return what is wrong for any operator, and what is wrong for this one."""
-        return {
-            "zeros": self._zeros,
-            "constant": self._constant,
-            "stale": self._stale,
-            "coarse": self._coarse,
-            **self.own_mutants(),
-        }
+        found = {"zeros": self._zeros, "constant": self._constant, "stale": self._stale}
+        if any(spec.dtype.is_floating for spec in self.outputs(self.workloads[0])):
+            found["coarse"] = self._coarse
+        return {**found, **self.own_mutants()}
 
     def variants(self) -> Mapping[str, Implementation]:
         """Return what `variants.py` beside `private.py` holds."""
@@ -201,10 +204,13 @@ class FolderProblem(Problem):
         }
 
     def _constant(self, workload: Workload, inputs: Tensors) -> Tensors:
+        right = self.honest(workload, inputs)
+        if all(output.numel() <= 1 for output in right.values()):
+            raise Inapplicable("every output is one value")
         answer = {}
-        for name, right in self.honest(workload, inputs).items():
-            finite = right.float().nan_to_num(0.0, 0.0, 0.0)
-            answer[name] = right.new_empty(right.shape).copy_(finite.mean())
+        for name, output in right.items():
+            finite = output.float().nan_to_num(0.0, 0.0, 0.0)
+            answer[name] = output.new_empty(output.shape).copy_(finite.mean())
         return answer
 
     def _stale(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -261,8 +267,15 @@ def by_rows(function: Callable[..., Any], *tensors: Any, row_elements: int = 0) 
 
 
 def read_json(path: Path) -> Any:
-    """Return what a pack's JSON file holds."""
-    return json.loads(path.read_bytes())
+    """Return what a pack's JSON file holds.
+
+    Raises:
+        PluginError: it cannot be read, or is no JSON; the message names it.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise PluginError(f"cannot read {str(path)!r}: {error}") from error
 
 
 def _coarse_bits(values: Any) -> int:

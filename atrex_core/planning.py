@@ -245,7 +245,11 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
     if not items:
         raise NothingToDo(
             _why_empty(backend, candidates, paths, settings),
-            hint="`atrex-eval list problems` shows names; a candidate is named <problem>.py",
+            hint=(
+                "`atrex-eval problems show NAME` lists a problem's workloads"
+                if candidates
+                else "`atrex-eval list problems` shows names; a candidate is named <problem>.py"
+            ),
         )
     return Plan(
         backend=backend,

@@ -41,7 +41,9 @@ class _Interrupted(AtrexError):
     exit_code = ExitCode.INTERRUPTED
 
     def __init__(self) -> None:
-        super().__init__("interrupted", hint="what was judged so far is kept; --resume goes on")
+        super().__init__(
+            "interrupted", hint="what is in the journal is kept; --resume goes on from there"
+        )
 
 
 class Application(click.Group):
@@ -152,6 +154,12 @@ def invoke(arguments: list[str] | None = None) -> int:
         return _complain(str(error), hint, error.exit_code)
     except click.exceptions.Exit as end:
         return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        group = error.ctx.command if error.ctx else None
+        names = sorted(group.commands) if isinstance(group, click.Group) else []
+        path = error.ctx.command_path if error.ctx else "atrex-eval"
+        hint = f"add one of: {', '.join(names)}"
+        return _complain(f"{path!r} does nothing by itself", hint, ExitCode.USAGE)
     except click.ClickException as error:
         command = (
             error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""

@@ -37,5 +37,7 @@ def show_journal(journal: Path, evaluation_id: str | None, form: str) -> None:
         show(rendered(table.evaluations_table(evaluations, with_id=True)))
         for line in table.reasons(evaluations):
             show(line)
+        if lints := len(record.lints()):
+            say(f"{lints} results of problems lint: `problems lint --journal FILE --resume`")
     for damage in record.damaged:
         say(one_line(f"warning: {damage}"))

@@ -8,6 +8,7 @@ import click
 
 from atrex_core.cli.console import say, show
 from atrex_core.errors import UsageError
+from atrex_core.plugins import PluginHost
 from atrex_core.scaffold import new_operator, new_problem
 
 
@@ -40,6 +41,11 @@ def problem(name: str, output: Path, pack: str | None, into: Path | None) -> Non
 
     With mutants, honest variants, input regimes and a cost: everything a problem consists of.
     """
+    if name in PluginHost.discover().problems.items:
+        raise UsageError(
+            f"a problem called {name!r} is installed already",
+            hint="two of one name clash: choose another",
+        )
     if into is not None:
         if pack is not None:
             raise UsageError("--into and --pack exclude each other", hint="--into names the pack")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +12,8 @@ import click
 from attrs import frozen
 
 from atrex_core import live
-from atrex_core.cli.console import abandon, is_full, rendered, say, show
+from atrex_core.cli.console import rendered, say, show
+from atrex_core.cli.output import check_output, deliver
 from atrex_core.config import Settings, changed, load_settings
 from atrex_core.errors import AtrexError, ExitCode, UnknownName, UsageError
 from atrex_core.journal import LintRecord
@@ -76,7 +75,7 @@ def lint(form: str, output: Path | None, verbose: bool, **flags: Any) -> int:
     if form not in FORMATS:
         raise UnknownName(f"no format is named {form!r}", hint=did_you_mean(form, FORMATS))
     request = _request(flags)
-    _check_output(output, request.journal)
+    check_output(output, request.journal)
     started = time.monotonic()
     records: list[LintRecord] = []
     with Linting(request) as linting:
@@ -161,7 +160,7 @@ class _Report:
                 counted = counted_protocol(self.request.protocols)
                 lines += lint_table.complaints(findings, counted, verbose=self.verbose)
                 text = "\n".join([*lines, lint_table.closing(summary), self._said()])
-        self._deliver(text)
+        deliver(text, self.output, otherwise="see also --output and --journal")
         if self.form == "markdown":
             say(self._said())
         return findings
@@ -182,23 +181,6 @@ class _Report:
             f"seed {self.planned.seed}, at least {self.request.cases} cases, "
             f"{self.planned.scale} scale, device {device.id} ({device.name})"
         )
-
-    def _deliver(self, text: str) -> None:
-        if self.output is not None:
-            try:
-                self.output.write_text(text + "\n", encoding="utf-8")
-            except OSError as error:
-                show(text)  # nothing found is lost
-                raise _unwritable(self.output, error) from error
-            return
-        try:
-            show(text)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            abandon(sys.stdout)
-            say(f"error: cannot write the results: {(error.strerror or '').lower()}")
-            say("hint: free some space; see also --output and --journal")
 
 
 def _request(flags: Mapping[str, Any]) -> LintRequest:
@@ -237,27 +219,3 @@ def _place(record: LintRecord) -> tuple[str, bool, str, str, bool]:
     task = record.task
     is_part, is_kernel = task.workload is not None, record.submission is not None
     return task.problem, is_part, task.workload or "", task.protocol, is_kernel
-
-
-def _check_output(path: Path | None, journal: Path | None) -> None:
-    """Find out before the work whether the report can be written, and over what."""
-    if path is None:
-        return
-    try:
-        if journal is not None and path.resolve() == journal.resolve():
-            raise UsageError(
-                f"--output {str(path)!r} is the journal itself", hint="choose another --output"
-            )
-        if path.exists() and stat.S_ISFIFO(path.stat().st_mode):
-            return  # opening it would wait for a reader, and closing it would send him away
-        with path.open("a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"cannot write {str(path)!r}: {(error.strerror or '').lower()}",
-        hint="choose another --output",
-    )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import stat
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +14,8 @@ import click
 from attrs import evolve
 
 from atrex_core import live, scoring
-from atrex_core.candidates import source_files
-from atrex_core.cli.console import abandon, is_full, rendered, say, show
+from atrex_core.cli.console import rendered, say
+from atrex_core.cli.output import check_output, deliver, keep_candidates
 from atrex_core.config import Settings, load_settings
 from atrex_core.errors import AtrexError, ExitCode, UnknownName, UsageError
 from atrex_core.model import Evaluation, Gate, Protocol, Scale, Verdict
@@ -64,13 +62,13 @@ def command(candidates: tuple[Path, ...], verbose: bool, **flags: Any) -> int:
         raise UnknownName(f"no format is named {settings.format!r}", hint=hint)
     if settings.resume and settings.journal is None:
         raise UsageError("--resume needs a journal", hint="add --journal FILE")
-    _check_output(settings)
+    check_output(settings.output, settings.journal)
     if settings.journal is None:
         settings = evolve(settings, journal=default_journal())
     evaluations: list[Evaluation] = []
     with Session(settings) as session:
         planned = session.plan(candidates)
-        _keep_candidates(settings.output, candidates or (planned.backend.kernels,))
+        keep_candidates(settings.output, candidates or (planned.backend.kernels,))
         evaluations += session.earlier(planned)
         fresh = session.run(planned)
         try:
@@ -130,29 +128,11 @@ def _report(
         text = json.dumps(document.document(evaluations, summary), allow_nan=False)
     else:
         text = _tables(evaluations, summary, verbose=verbose)
-    if settings.output is None:
-        _print(text, settings.journal)
-    else:
-        try:
-            settings.output.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            _print(text, settings.journal)  # nothing measured is lost
-            raise _unwritable(settings.output, error) from error
+    journal = settings.journal
+    kept = f"the results are in {str(journal)!r}" if journal else "see also --journal"
+    deliver(text, settings.output, otherwise=kept)
     if settings.format != "json" and settings.journal is not None:
         say(f"journal: {one_line(str(settings.journal), 5000)}")
-
-
-def _print(text: str, journal: Path | None) -> None:
-    """Print the report; a full disk must not hide the verdict, which the exit code still tells."""
-    try:
-        show(text)
-    except OSError as error:
-        if not is_full(error):
-            raise
-        abandon(sys.stdout)
-        kept = f"the results are in {str(journal)!r}" if journal else "see also --journal"
-        say(f"error: cannot write the results: {(error.strerror or '').lower()}")
-        say(one_line(f"hint: free some space; {kept}"))
 
 
 def _tables(evaluations: Sequence[Evaluation], summary: scoring.Summary, *, verbose: bool) -> str:
@@ -164,47 +144,3 @@ def _tables(evaluations: Sequence[Evaluation], summary: scoring.Summary, *, verb
     lines += table.reasons(evaluations)
     lines += table.headline(summary, evaluations)
     return "\n".join(lines)
-
-
-def _check_output(settings: Settings) -> None:
-    """Find out before hours of work whether the report can be written, and over what."""
-    path = settings.output
-    if path is None:
-        return
-    if settings.journal is not None and _is_same(path, settings.journal):
-        raise UsageError(
-            f"--output {str(path)!r} is the journal itself", hint="choose another --output"
-        )
-    try:
-        if path.exists() and stat.S_ISFIFO(path.stat().st_mode):
-            return  # opening it would wait for a reader, and closing it would send him away
-        with path.open("a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _keep_candidates(output: Path | None, paths: Sequence[Path | None]) -> None:
-    """Refuse to write the report over what the run reads."""
-    for path in paths:
-        if path is None or output is None:
-            continue
-        files = source_files(path, quiet=True) if path.is_dir() else [path]
-        if any(_is_same(output, file) for file in files):
-            raise UsageError(
-                f"--output {str(output)!r} is a candidate", hint="choose another --output"
-            )
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    try:
-        return first.samefile(second)
-    except OSError:  # one of them is still to be written
-        return os.path.realpath(first) == os.path.realpath(second)
-
-
-def _unwritable(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"cannot write {str(path)!r}: {(error.strerror or '').lower()}",
-        hint="choose another --output",
-    )

@@ -77,7 +77,7 @@ class Linting:
             accelerator=accelerator,
             device=device,
             scale=scale,
-            seed=secrets.randbits(_SEED_BITS) if request.seed is None else request.seed,
+            seed=self._seed(),
             jobs=request.jobs or _side_by_side(accelerator, device),
             packs=dict(selection.packs),
             tasks=selection.tasks,
@@ -204,6 +204,16 @@ class Linting:
             submission=candidate.name if candidate else None,
             digest=candidate.digest if candidate else None,
         )
+
+    def _seed(self) -> int:
+        """Return the seed asked for, that of what is resumed, or a new one."""
+        if self.request.seed is not None:
+            return self.request.seed
+        if self._journal is not None and self.request.resume:
+            for record in self._journal.lints().values():
+                if record.seed is not None:
+                    return record.seed
+        return secrets.randbits(_SEED_BITS)
 
     def _has_our_seed(self, record: LintRecord) -> bool:
         """Return whether a record answers a request for one seed, where it is such a request."""

@@ -138,15 +138,12 @@ class Tolerance:
     """Each element: `|a - e| <= element * (eps * |e| + eps * rms(row) + 4 * rms_honest(row))`."""
     outlier_fraction: float = 0.0
     """Share of elements that may exceed the element rule (rounding flips), never the cap."""
-    cap: float = field(default=8.0)
+    cap: float = 8.0
     """No element at all may exceed `cap` times the element rule's scale; at least `element`."""
 
-    @cap.validator
-    def _check_cap(self, _: object, cap: float) -> None:
-        if cap < self.element:
-            raise ValueError(
-                f"cap {cap} is below element {self.element}: no element could reach it"
-            )
+    def __attrs_post_init__(self) -> None:
+        if self.cap < self.element:
+            raise ValueError(f"cap {self.cap} is below element {self.element}")
 
 
 @frozen(kw_only=True)

@@ -29,6 +29,7 @@ from atrex_core.interfaces import (
     Stage,
     TargetFailure,
 )
+from atrex_core.memory import is_out_of_memory
 from atrex_core.printable import one_line, plain
 from atrex_core.processes import linux
 from atrex_core.processes.candidate import CandidateFault, ContractBreach, LoadedCandidate
@@ -267,7 +268,7 @@ class _Worker:
         where = self._candidate_frame(error)
         if isinstance(error, Unavailable) and self._on_stand_in:
             return CandidateFault(Fault.UNSUPPORTED, _first_line(str(error)))
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # they hold what filled the memory
             text = f"out of memory: {_first_line(str(error))}".rstrip(": ")
             return CandidateFault(Fault.MEMORY, f"{text}{where}")
@@ -320,13 +321,3 @@ _MOST_TRACEBACK = 4000
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return one_line(lines[0], _MOST_MESSAGE) if lines else ""
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError):
-        return True
-    text = str(error).lower()
-    return type(error).__name__ == "OutOfMemoryError" or (
-        isinstance(error, RuntimeError)
-        and any(words in text for words in ("out of memory", "can't allocate memory"))
-    )

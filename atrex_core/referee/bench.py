@@ -60,14 +60,15 @@ class Bench:
     def needed_bytes(self, problem: Problem, workload: Workload, sets: int) -> int:
         """Return what both processes hold at once, beside what either computes with.
 
-        The sets and the outputs that a worker keeps for each; the referee's own inputs, the
-        buffer that outputs are copied to, its copy of that, and an honest answer.
+        The sets and the outputs that a worker keeps for each; the referee's own inputs and what
+        it copies or compares them with; the buffer that outputs are copied to, the referee's copy
+        of that, an honest answer, and one that settles what the operator leaves open.
         """
         inputs = sum(spec.nbytes for spec in problem.inputs(workload))
         specs = problem.outputs(workload)
         outputs = sum(spec.nbytes for spec in specs)
         kept = sum(spec.nbytes for spec in specs if spec.name not in problem.in_place)
-        return sets * (inputs + kept) + inputs + 3 * outputs
+        return sets * (inputs + kept) + 2 * inputs + 4 * outputs
 
 
 @frozen(kw_only=True)

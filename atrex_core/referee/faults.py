@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from atrex_core.memory import is_out_of_memory
 from atrex_core.model import TensorSpec
 from atrex_core.model.lint import Fate
 from atrex_core.printable import one_line
@@ -47,15 +48,6 @@ def said(error: BaseException) -> str:
         where = f" (at {'/'.join(path.parts[-2:])}:{frames[-1].lineno})"
     text = one_line(f"{type(error).__name__}: {error}", MOST_REASON - len(where))
     return text.removesuffix(": ") + where
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` says that a device, or the host, has no room left."""
-    import torch
-
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error).lower()
 
 
 def is_lost(device: str) -> bool:

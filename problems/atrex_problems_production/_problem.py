@@ -71,11 +71,6 @@ class ProductionProblem(FolderProblem):
         return {_PATHS[name]: self.published_flops(workload) for name in published["flops"]}
 
     @property
-    def release_id(self) -> str:
-        """Return a name that says nothing, where the own one is that of a production kernel."""
-        return str(self._facts.get("release_id") or self.name)
-
-    @property
     def prevalence(self) -> float:
         """Share of the observed deployments in which the operator occurs."""
         profiles: int = self._facts["profiles"]

@@ -315,3 +315,16 @@ def test_misuse_is_one_error_and_one_hint(
     last, hint = ran.err.splitlines()[-2:]
     assert last.startswith(error)
     assert hint.startswith("hint: ")
+
+
+def test_full_disk_under_the_report_leaves_it_on_stdout(shared_cli: Any) -> None:
+    ran = _lint(shared_cli, "acme_scaled_sum", "--output", "/dev/full", "--spread", "1")
+
+    assert (ran.code, ran.err.splitlines()[-2:]) == (
+        2,
+        [
+            "error: cannot write '/dev/full': no space left on device",
+            "hint: choose another --output",
+        ],
+    )
+    assert {row["problem"] for row in ran.document["findings"]} == {"acme_scaled_sum"}

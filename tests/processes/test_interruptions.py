@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_what_was_judged_and_resume_goes_on(
     assert running.returncode == 130
     assert err.decode().splitlines() == [
         "error: interrupted",
-        "hint: what was judged so far is kept; --resume goes on",
+        "hint: what is in the journal is kept; --resume goes on from there",
     ]
     before = _evaluations(cli)
     assert 2 <= len(before) < _COUNT

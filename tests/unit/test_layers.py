@@ -26,12 +26,12 @@ PUBLIC = {"atrex_core", "atrex_core.packs", "atrex_core.testing"}
 MAX_LINES = 400
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_project", "errors", "printable", "suggest"),
+    ("_project", "errors", "memory", "printable", "suggest"),
     ("scaffold",),
     ("model",),
     ("interfaces", "tensors", "codec"),
     ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "packs", "probe"),
-    ("repro",),
+    ("repro", "isolated"),
     ("plugins", "scoring"),
     ("candidates",),
     ("processes", "planning", "report", "live"),

@@ -7,9 +7,8 @@ expert of each block, and `num_tokens_post_pad` holds P.
 
 P depends on the ids, and no shape may: the first two are as long as the worst case needs, rounded
 up to whole blocks: n + experts * (block_size - 1), but no more than n * block_size where there are
-fewer slots than experts. (An original this is drawn from returned tensors of length P, for which a
-host must wait.) What stands beyond P, and beyond P / block_size blocks, is unspecified. Within an
-expert any order of its slots will do; here they ascend.
+fewer slots than experts. What stands beyond P, and beyond P / block_size blocks, is unspecified.
+Within an expert any order of its slots will do; here they ascend.
 """
 
 import torch

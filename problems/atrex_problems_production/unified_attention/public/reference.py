@@ -8,8 +8,7 @@ queries, token p lies in block `block_table[i, p // block_size]`, slot `p % bloc
 query sees all tokens and each one before it sees one less: query r of n sees the first
 `seqused_k[i] - n + r + 1`. That is the usual triangle where all tokens are queries (prefill), every
 token where there is one query (decode), and the triangle at the end of the cached tokens in between
-(chunked prefill). The operator as published left out the mask wherever the two lengths differ;
-this definition does not.
+(chunked prefill). The mask is there whether or not the two lengths differ.
 
 Query heads share key heads in contiguous groups. Slots past the end of a sequence, and blocks in no
 table, may hold anything finite; entries of a table beyond the blocks in use may name any block.
