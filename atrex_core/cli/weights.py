@@ -180,7 +180,7 @@ def _notes(document: Mapping[str, Any], by: str) -> Iterator[str]:
     weight_sum = document["weight_sum"]
     yield ""
     if by == "operator":
-        if abs(weight_sum - 1) > _ABOUT_ONE:
+        if abs(weight_sum - 1) > _ABOUT_ONE and document["prevalence_weighted_sum"] is not None:
             yield f"raw: as published. Over the pack they add up to {weight_sum:.5g}, not to 1,"
             yield "as mean shares of an operator's time in those deployments where it occurs would."
         yield "normalised: divided by that sum; what scores use."
