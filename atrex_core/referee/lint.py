@@ -6,12 +6,14 @@ Inputs, expected values and honest outputs of a case are computed once and share
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from atrex_core.comparison import Comparison
 from atrex_core.interfaces import Implementation, Inapplicable, Problem, Tensors
@@ -120,6 +122,13 @@ class _Halt(Exception):
         self.suspect = suspect
 
 
+def _pass_on_the_users_own(error: BaseException) -> None:
+    """Raise an interrupt that may be the user's: not where the signal is ignored."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if isinstance(error, KeyboardInterrupt) and not ignored:
+        raise error
+
+
 @define(eq=False)
 class _Court:
     """Where the implementations of one problem are tried on one workload."""
@@ -129,6 +138,7 @@ class _Court:
     protocol: Protocol
     device: str
     watch: Watch
+    _pid: int = field(factory=os.getpid, init=False)
 
     def suspects(self, without: Excluded) -> list[_Suspect]:
         """Return everything that is to be tried, the reference first: the rest rests on it."""
@@ -175,9 +185,8 @@ class _Court:
         self.watch(Attempt(kind, name, regime))
         try:
             yield
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # a pack's code may raise anything: say what it did
+            _pass_on_the_users_own(error)
             suspect = _Suspect(kind, name, self.problem.honest, Fate.BROKEN)
             suspect.settle(*fault_of(error, self.device), regime)
             raise _Halt(suspect) from error
@@ -206,15 +215,16 @@ class _Court:
                 outputs = truth.honest
                 if not suspect.is_reference:
                     outputs = suspect.run(self.workload, inputs)
+                    if os.getpid() != self._pid:
+                        os._exit(1)  # it forked: the copy of us that comes back has no say
         except Inapplicable as word:
             if suspect.kind is Kind.MUTANT:
                 suspect.settle(Fate.INAPPLICABLE, str(word) or None, regime)
             else:
                 suspect.settle(Fate.BROKEN, "only a mutant may be inapplicable", regime)
             return
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001  (it is the pack's code: say what it did)
+            _pass_on_the_users_own(error)
             suspect.settle(*fault_of(error, self.device), regime)
             return
         if fault := unlike(self.problem.outputs(self.workload), outputs):
@@ -224,9 +234,8 @@ class _Court:
         outputs = {name: plain(tensor) for name, tensor in outputs.items()}
         try:
             found = judge_outputs(self.problem, self.workload, inputs, outputs, truth)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001  (canonical and tolerance are the pack's, too)
+            _pass_on_the_users_own(error)
             fate, reason = fault_of(error, self.device)
             suspect.settle(fate, f"its answer could not be judged: {reason}", regime)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import os
 import shutil
 import stat
@@ -67,6 +68,14 @@ def _check(place: Path, output: Path) -> None:
             f"{str(output)!r} holds {others[0]!r}, which is no part of the release there",
             hint="move it away, or choose another --output",
         )
+    for listed in manifest.files:
+        path = place / listed.path
+        content = path.read_bytes() if path.is_file() else b""
+        if path.exists() and hashlib.sha256(content).hexdigest() != listed.sha256:
+            raise UsageError(
+                f"{str(path)!r} is not as it was released: it would be lost",
+                hint="move it away, or choose another --output",
+            )
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +128,37 @@ def test_answer_that_is_none_costs_no_other_its_trial(
     assert found["mutant", "last"].fate is Fate.SURVIVED
     assert found["mutant", "last"].identical
     assert [f.name for f in found.values() if f.fate is Fate.KILLED] == list(_WRONG)
+
+
+def test_interrupt_of_a_mutants_own_is_its_answer(
+    broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupting(*_: Any) -> Tensors:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # as in a lint's child
+    found = _lint(broken(extra={"odd": interrupting, "last": _right}))
+
+    assert found["mutant", "odd"].fate is Fate.BROKEN
+    assert "KeyboardInterrupt" in str(found["mutant", "odd"].reason)
+    assert found["mutant", "last"].fate is Fate.SURVIVED
+
+
+def test_copy_of_us_that_a_mutant_makes_has_no_say(broken: Any, tmp_path: Path) -> None:
+    place = tmp_path / "said"
+
+    def forking(workload: Workload, inputs: Tensors) -> Tensors:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+        return _right(workload, inputs)
+
+    found = _lint(broken(extra={"odd": forking}))
+    with place.open("a") as said:
+        said.write("once\n")
+
+    assert found["mutant", "odd"].fate is Fate.SURVIVED
+    assert place.read_text() == "once\n"
 
 
 def test_strides_of_a_single_element_are_nobodys_fault(broken: Any) -> None:

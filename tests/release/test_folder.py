@@ -78,7 +78,9 @@ def test_empty_folder_is_filled(make: Make, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").is_file()
 
 
-@pytest.mark.parametrize("held", ["file", "manifest of another kind", "pipe", "link", "note"])
+@pytest.mark.parametrize(
+    "held", ["file", "manifest of another kind", "pipe", "link", "note", "edited file"]
+)
 def test_what_is_no_release_is_never_replaced(make: Make, tmp_path: Path, held: str) -> None:
     out = tmp_path / "out"
     release = release_of([make()])
@@ -96,9 +98,14 @@ def test_what_is_no_release_is_never_replaced(make: Make, tmp_path: Path, held: 
         case "note":
             write(release, out)
             (out / "op_1234" / "notes.txt").write_text("mine")
+        case "edited file":
+            write(release, out)
+            (out / "op_1234" / "inputs.py").write_text("mine")
     before = sorted(path.name for path in out.rglob("*"))
 
-    with pytest.raises(UsageError, match=r"is not empty, and no release|which is no part of"):
+    with pytest.raises(
+        UsageError, match=r"is not empty, and no release|which is no part of|not as it was"
+    ):
         write(release, out)
 
     assert sorted(path.name for path in out.rglob("*")) == before
