@@ -83,7 +83,7 @@ def _check(ran: Any, code: int, error: str, hint: str) -> None:
             (*_HAMMER, "--workload", "huge*"),
             5,
             r"no workload matches 'huge\*' at this scale",
-            "`atrex-eval list problems` shows names; .*",
+            "`atrex-eval problems show NAME` lists a problem's workloads",
             id="workload glob",
         ),
         pytest.param(
