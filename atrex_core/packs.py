@@ -65,6 +65,9 @@ class FolderProblem(Problem):
     """
 
     folder: ClassVar[Path]
+    facts: ClassVar[Any]
+    """What `private.json` holds."""
+    _shapes: ClassVar[Any]
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -73,9 +76,11 @@ class FolderProblem(Problem):
             return  # a base class of a pack's own
         cls.folder = folder
         cls.name = folder.name
-        phase = Phase(read_json(folder / "public" / "shapes.json")["phase"])
+        cls._shapes = read_json(folder / "public" / "shapes.json")
+        cls.facts = read_json(folder / "private.json")
+        phase = Phase(cls._shapes["phase"])
         cls.phases = (Phase.PREFILL, Phase.DECODE) if phase is Phase.BOTH else (phase,)
-        cls.importance = read_json(folder / "private.json")["importance"]
+        cls.importance = cls.facts["importance"]
 
     def __init__(self, pack: Pack) -> None:
         self.pack = pack
@@ -90,7 +95,7 @@ class FolderProblem(Problem):
     @property
     def release_id(self) -> str:
         """Return what `private.json` calls the operator before agents, or its name."""
-        return str(read_json(self.folder / "private.json").get("release_id") or self.name)
+        return str(self.facts.get("release_id") or self.name)
 
     @property
     def workloads(self) -> Sequence[Workload]:
@@ -176,10 +181,6 @@ class FolderProblem(Problem):
             read_bytes=sum(spec.nbytes for spec in self.inputs(workload)),
             write_bytes=sum(spec.nbytes for spec in self.outputs(workload)),
         )
-
-    @cached_property
-    def _shapes(self) -> Any:
-        return read_json(self.folder / "public" / "shapes.json")
 
     @cached_property
     def _modules(self) -> dict[str, ModuleType]:

@@ -15,6 +15,7 @@ from attrs import define, evolve
 from atrex_core.interfaces import Buffer, BufferHandle, DeviceContext, Tensor, Tensors
 from atrex_core.model import DType, TensorSpec
 from atrex_core.processes.messages import Placement
+from atrex_core.referee.seals import raw
 
 _ALIGNMENT_BYTES = 256
 POISON_BYTE = 0xFF
@@ -86,8 +87,7 @@ class Arena:
         for placement in self.input_sets[index]:
             if placement.spec.name in updated:
                 continue
-            original = tensors[placement.spec.name].contiguous()
-            if not torch.equal(_bytes(self._view(placement)), _bytes(original)):
+            if not torch.equal(raw(self._view(placement)), raw(tensors[placement.spec.name])):
                 changed.append(placement.spec.name)
         return changed
 

@@ -15,6 +15,7 @@ from atrex_core.model import Device, DType, HardwareProfile, Workload
 from atrex_core.processes.messages import Setup
 from atrex_core.processes.workers import ForkServerProcess
 from atrex_core.referee.arena import POISON_BYTE
+from atrex_core.referee.seals import raw
 from atrex_core.tensors import torch_dtype
 
 _MOST_SETS = 256
@@ -139,9 +140,7 @@ def correctness_regimes(problem: Problem, workload: Workload, cases: int) -> Seq
 
 def _is_untouched(output: Tensor) -> bool:
     """Return whether an output is still as we left it: not merely NaN, but our own NaN."""
-    import torch
-
-    return bool((output.reshape(-1).view(torch.uint8) == POISON_BYTE).all())
+    return bool((raw(output) == POISON_BYTE).all())
 
 
 def _poison(dtype: DType) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -73,13 +72,13 @@ class ProductionProblem(FolderProblem):
     @property
     def prevalence(self) -> float:
         """Share of the observed deployments in which the operator occurs."""
-        profiles: int = self._facts["profiles"]
+        profiles: int = self.facts["profiles"]
         return profiles / float(read_json(_PUBLISHED)["total_profiles"])
 
     @property
     def provenance(self) -> str:
         """Say where shapes, weights and times were published."""
-        return str(self._facts["provenance"])
+        return str(self.facts["provenance"])
 
     def workload_weights(self) -> Mapping[str, Weight]:
         """Divide the operator's time by traces, where those say how often a shape is called.
@@ -101,11 +100,7 @@ class ProductionProblem(FolderProblem):
         whole_us = sum(us for us, _ in found.values())
         return {id_: Weight(share=us / whole_us, basis=basis) for id_, (us, basis) in found.items()}
 
-    @cached_property
+    @property
     def published(self) -> Any:
         """What was published about each workload, by id."""
-        return self._facts["published"]
-
-    @cached_property
-    def _facts(self) -> Any:
-        return read_json(self.folder / "private.json")
+        return self.facts["published"]
