@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
+from atrex_core.comparison.leaning import Leaning
 from atrex_core.comparison.tiles import Tally, Tensor, Tile, as_rows, blocks
 from atrex_core.comparison.verdict import (
     Comparison,
@@ -62,6 +63,7 @@ def compare_within(
     allowed = math.sqrt(bulk**2 + eps**2 * math.sqrt(figures["sum_e4"]))
     allowed += floor * math.sqrt(elements)
     unit = max(size, floor)
+    leaning = Leaning.of(figures, elements, deviations=tolerance.bias, allowed=allowed)
     wrong, capped, special = (int(figures[k]) for k in ("wrong", "capped", "special"))
     elements_pass = wrong <= tolerance.outlier_fraction * elements and not capped and not special
     rows_wrong = int(figures["rows_wrong"])
@@ -83,9 +85,10 @@ def compare_within(
             "edges": list(_EDGES),
             "counts": [a - b for a, b in pairwise(reached)],
         },
+        **leaning.details(),
         "actual": appearance(figures, elements, poison),
     }
-    if elements_pass and not rows_wrong and error <= allowed:
+    if elements_pass and not rows_wrong and error <= allowed and leaning.over_allowed <= 1:
         return Comparison(passed=True, reason=None, details=details)
 
     details["worst"] = worst = place(spec, got, want, figures["ratio_at"])
@@ -103,6 +106,8 @@ def compare_within(
             f"{rows_wrong} of {rows} rows are off as a whole though no element is far off: worst "
             f"is row {where} with {figures['row_ratio']:.3g} times the allowed error; {l2}"
         )
+    elif error <= allowed:
+        reason = f"{leaning}; no element is far off, {l2}"
     else:
         reason = (
             f"{l2} though no element is far off: the error is systematic, such as a dropped small "
@@ -125,12 +130,14 @@ def _walk_block(
 
     got, want, fair = tensors
     eps, floor = tolerance.dtype.epsilon, _underflow(tolerance.dtype)
-    e2 = e4 = h2 = d2 = torch.zeros((), dtype=torch.float64, device=got.device)
+    e2 = e4 = h2 = d2 = he = torch.zeros((), dtype=torch.float64, device=got.device)
     for tile in block:
         e = _finite(tile.of(want).double())
         square = e.square()
         e2, e4 = e2 + square.sum(1, keepdim=True), e4 + square.square().sum(1, keepdim=True)
-        h2 = h2 + _finite(tile.of(fair).double() - e).square().sum(1, keepdim=True)
+        h = _finite(tile.of(fair).double() - e)
+        h2, he = h2 + h.square().sum(1, keepdim=True), he + (h * e).sum(1, keepdim=True)
+        tally.add("sum_h", h.sum())
     width = block[0].width
     size, noise = (e2 / width).sqrt(), (h2 / width).sqrt()
     base = eps * size + 4 * noise + floor
@@ -142,7 +149,10 @@ def _walk_block(
         same = (a == rounded) | (torch.isnan(a) & torch.isnan(rounded))
         bad_special = special & ~same
         e = tile.of(want).double()
-        d = torch.where(special, 0.0, a - e).abs()
+        lean = torch.where(special, 0.0, a - e)
+        tally.add("sum_d", lean.sum())
+        tally.add("sum_de", (lean * _finite(e)).sum())
+        d = lean.abs()
         scale = eps * _finite(e).abs() + base
         ratio = d / (tolerance.element * scale)
         ratio = torch.where(bad_special, math.inf, ratio)
@@ -165,6 +175,8 @@ def _walk_block(
     tally.add("rows_wrong", (row_ratio > 1).sum())
     tally.most("row_ratio", row_ratio.reshape(-1)[row_at], at=block[0].rows.start + row_at)
     tally.add("sum_e2", e2.sum())
+    tally.add("sum_e2_squared", e2.square().sum())
+    tally.add("sum_he", he.sum())
     tally.add("sum_e4", e4.sum())
     tally.add("sum_h2", h2.sum())
     tally.add("sum_d2", d2.sum())

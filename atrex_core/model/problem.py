@@ -134,6 +134,15 @@ class Tolerance:
     """`|a - e|_2 <= relative_l2 * max(|honest - e|_2, eps/4 * |e|_2)` over the whole tensor."""
     row_l2: float = 4.0
     """The same for each row by itself, so that no row hides among many."""
+    bias: float = 4.0
+    """How far errors may lean one way, in standard deviations of their mean over the rows.
+
+    `|<a - e, u>| <= max(bias * |a - e|_2 / sqrt(n), L2 / 4)`, where L2 is the bound of
+    `relative_l2`, for u = e / |e| (a gain, as truncating instead of rounding gives) and
+    u = 1 / |1| (an offset). Roundings lean neither way: those of a row's common factor average
+    out over the n rows, of which few count where few dominate. Twice what `honest` leans comes
+    on top.
+    """
     element: float = 2.0
     """Each element: `|a - e| <= element * (eps * |e| + eps * rms(row) + 4 * rms_honest(row))`."""
     outlier_fraction: float = 0.0

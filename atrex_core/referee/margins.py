@@ -41,6 +41,7 @@ def _shares(details: Any, cap: int | None) -> Iterator[tuple[str, float | None]]
             if allowed:
                 found = _number(details["relative_l2"])
                 yield "relative L2", None if found is None else found / allowed
+            yield "bias", _number(details["bias_over_allowed"])
         case "code_steps":
             if details["flips_allowed"]:
                 yield "share of codes", details["flipped"] / details["flips_allowed"]

@@ -6,6 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from atrex_core.interfaces import Problem
+from atrex_core.interfaces.declared import (
+    cost_of,
+    in_place_of,
+    inputs_of,
+    misplaced,
+    mutants_of,
+    outputs_of,
+    regimes_of,
+    variants_of,
+)
 from atrex_core.model import (
     Allclose,
     CodeSteps,
@@ -30,8 +40,11 @@ def sheet(problem: Problem, workload_id: str | None = None) -> Sheet:
         problem: As the strict protocol judges it.
         workload_id: Whose tensors and cost are shown; None is the first.
     """
-    shown = next(w for w in problem.workloads if workload_id in (None, w.id))
-    cost = problem.cost(shown)
+    shown = next((w for w in problem.workloads if workload_id in (None, w.id)), None)
+    if shown is None:
+        raise ValueError("it has no workload")
+    if fault := misplaced(problem, shown):
+        raise ValueError(fault)
     judged = {protocol: problem.under(protocol) for protocol in Protocol}
     return {
         "name": problem.name,
@@ -39,25 +52,22 @@ def sheet(problem: Problem, workload_id: str | None = None) -> Sheet:
         "pack": {"name": problem.pack.name, "version": problem.pack.version},
         "phases": [str(phase) for phase in problem.phases],
         "container": str(problem.container),
-        "in_place": dict(problem.in_place),
+        "in_place": dict(in_place_of(problem)),
         "workload": _workload(shown),
-        "inputs": [_tensor(spec) for spec in problem.inputs(shown)],
-        "outputs": [_tensor(spec) for spec in problem.outputs(shown)],
-        "cost": {
-            "flops": {str(path): count for path, count in cost.flops.items()},
-            "read_bytes": cost.read_bytes,
-            "write_bytes": cost.write_bytes,
-        },
+        "inputs": [_tensor(spec) for spec in inputs_of(problem, shown)],
+        "outputs": [_tensor(spec) for spec in outputs_of(problem, shown)],
+        "cost": _cost(problem, shown),
         "protocols": {
             str(protocol): {
-                "regimes": list(rules.regimes(shown)),
+                "regimes": list(regimes_of(rules, shown)),
                 "rules": {s.name: _in_words(rules, s) for s in rules.outputs(shown)},
+                "cost": _cost(rules, shown),
             }
             for protocol, rules in judged.items()
             if rules is not None
         },
-        "mutants": list(problem.mutants()),
-        "variants": list(problem.variants()),
+        "mutants": list(mutants_of(problem)),
+        "variants": list(variants_of(problem)),
         "workloads": {
             group: [_workload(w) for w in problem.workloads if _group(w) == group]
             for group in ("published", "added", "smoke")
@@ -82,15 +92,16 @@ def lines(sheet: Sheet) -> Iterator[str]:
         for spec in sheet[what]:
             yield from _row(what[:-1], _spec(spec, sheet["in_place"] if what == "outputs" else {}))
     yield from _row("returned as", sheet["container"])
-    cost = sheet["cost"]
-    for path, count in cost["flops"].items():
-        yield from _row("work", f"{count:,.0f} operations on {path}")
-    yield from _row("bytes", f"{cost['read_bytes']:,.0f} read, {cost['write_bytes']:,.0f} written")
     for protocol, rules in sheet["protocols"].items():
         yield ""
         yield from _row(protocol, f"regimes {', '.join(rules['regimes'])}")
         for output, words in rules["rules"].items():
             yield from _row("", f"{output}: {words}")
+        cost = rules["cost"]
+        for path, count in cost["flops"].items():
+            yield from _row("  work", f"{count:,.0f} operations on {path}")
+        moved = f"{cost['read_bytes']:,.0f} read, {cost['write_bytes']:,.0f} written"
+        yield from _row("  bytes", moved)
     yield ""
     yield from _row("mutants", ", ".join(sheet["mutants"]) or "none")
     yield from _row("variants", ", ".join(sheet["variants"]) or "none")
@@ -116,7 +127,8 @@ def in_words(rule: Rule | None) -> str:
         outliers = f", but for {rule.outlier_fraction:.3g} of them"
     return (
         f"relative L2 error within {rule.relative_l2:g} times an honest one's, "
-        f"{rule.row_l2:g} times in each row; each element within {rule.element:g} times an "
+        f"{rule.row_l2:g} times in each row, a quarter where errors lean one way by more than "
+        f"{rule.bias:g} standard deviations; each element within {rule.element:g} times an "
         f"epsilon of {rule.dtype} of itself and of its row{outliers}, none beyond {rule.cap:g}"
     )
 
@@ -125,6 +137,15 @@ def _in_words(problem: Problem, spec: TensorSpec) -> str:
     words = in_words(problem.tolerance(spec) if spec.dtype.is_floating else None)
     is_settled = type(problem).canonical is not Problem.canonical
     return f"{words}, once what the operator leaves open is settled" if is_settled else words
+
+
+def _cost(problem: Problem, workload: Workload) -> Mapping[str, Any]:
+    cost = cost_of(problem, workload)
+    return {
+        "flops": {str(path): float(count) for path, count in cost.flops.items()},
+        "read_bytes": cost.read_bytes,
+        "write_bytes": cost.write_bytes,
+    }
 
 
 def _workload(workload: Workload) -> Mapping[str, Any]:
