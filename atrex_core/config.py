@@ -21,6 +21,7 @@ from attrs.validators import and_, ge, le, min_len, optional
 
 from atrex_core.errors import UsageError
 from atrex_core.model import Gate, Protocol, Scale
+from atrex_core.profile_files import is_path
 from atrex_core.suggest import close_match, did_you_mean
 
 FILE_NAME: Final = "atrex.toml"
@@ -55,7 +56,8 @@ class Settings:
     resume: bool = False
     """Skip what the journal holds already."""
     profile: str | None = None
-    """A hardware profile to use instead of the one that describes the device."""
+    """A hardware profile to use instead of the one that describes the device: its name, or the
+    path of a TOML file."""
     timeout_s: float = field(default=60.0, validator=and_(ge(0.1), le(1e6)))
     """For each stage of each workload."""
     memory_limit_bytes: int | None = field(
@@ -187,7 +189,7 @@ def _from_file(folder: Path) -> Iterator[Item]:
             raise UsageError(f"{where}: unknown key {key!r}", hint=did_you_mean(key, _KEYS))
         name = _KEYS[key]
         value = _converted(name, raw, f"{where}: {key!r}", _file_value)
-        yield name, _rebased(value, path.parent), str(path)
+        yield name, _rebased(name, value, path.parent), str(path)
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Item]:
@@ -244,6 +246,8 @@ def _converted(
 ) -> object:
     try:
         value = convert(raw, _FIELDS[name])
+        if name == "profile" and is_path(str(value)):
+            value = str(_path(str(value)))
         validator: Any = getattr(attrs.fields(Settings), name).validator
         if validator is not None:
             validator(None, getattr(attrs.fields(Settings), name), value)
@@ -321,6 +325,8 @@ def _names(raw: object) -> tuple[str, ...]:
     items = [raw] if isinstance(raw, str) else raw
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise _Wrong("text or a list of texts")
+    if any(not item.replace(",", "").strip() for item in items):
+        raise _Wrong("one name or more", "leave it out where none is meant")
     return tuple(part.strip() for item in items for part in item.split(",") if part.strip())
 
 
@@ -333,6 +339,9 @@ def _member(raw: object, kind: type[Enum]) -> Enum:
     raise _Wrong(f"one of {', '.join(names)}", hint=f"did you mean {close!r}?" if close else "")
 
 
-def _rebased(value: object, folder: Path) -> object:
+def _rebased(name: str, value: object, folder: Path) -> object:
     # A path in a file means the same wherever below the file the run starts.
+    if name == "profile" and is_path(str(value)):
+        path = folder / str(value)
+        return str(path) if path.suffix or path.exists() else value  # a name may hold a slash
     return folder / value if isinstance(value, Path) else value

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from atrex_core.cli import profiles
 from atrex_core.cli.console import rendered, say, show
 from atrex_core.config import load_settings
 from atrex_core.errors import AtrexError, UnknownName
-from atrex_core.interfaces import Accelerator, CalibratedProfile
+from atrex_core.interfaces import Accelerator
 from atrex_core.model import Device, Origin, Scale
 from atrex_core.planning import absence_of, check_problem, device_of, devices_of
 from atrex_core.plugins import PluginHost
@@ -22,21 +23,37 @@ Row = Mapping[str, Any]
 
 @click.command("list")
 @click.argument("kind", metavar="KIND")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("--disable-plugin", "disabled", multiple=True, metavar="NAME")
-def command(kind: str, form: str, disabled: tuple[str, ...]) -> None:
-    """List KIND: backends, accelerators, devices, profiles, problems or plugins."""
+def command(kind: str, names: tuple[str, ...], form: str, disabled: tuple[str, ...]) -> None:
+    """List KIND: backends, accelerators, devices, profiles, problems or plugins.
+
+    With NAMEs, only those; of a profile, every figure with its source.
+    """
     if kind not in _KINDS:
         raise UnknownName(f"cannot list {kind!r}", hint=did_you_mean(kind, _KINDS))
     disabled = load_settings({"disabled_plugins": disabled}).settings.disabled_plugins
     host = PluginHost.discover(disabled=disabled)
-    rows = _KINDS[kind](host)
+    rows = _named(_KINDS[kind](host), kind, names)
     if form == "json":
         show(json.dumps({"schema": 1, kind: rows}, allow_nan=False))
         return
-    _print_table(rows)
+    if kind == "profiles" and rows:
+        show(profiles.details(rows) if names else profiles.overview(rows))
+    else:
+        _print_table(rows)
     for broken in host.quarantined:
         say(str(broken))
+
+
+def _named(rows: list[Row], kind: str, names: Sequence[str]) -> list[Row]:
+    known = {str(row["name"]) for row in rows}
+    for name in names:
+        if name not in known:
+            what = f"no {kind.removesuffix('s')} is named {name!r}"
+            raise UnknownName(what, hint=did_you_mean(name, known))
+    return [row for row in rows if not names or row["name"] in names]
 
 
 def _backends(host: PluginHost) -> list[Row]:
@@ -129,19 +146,7 @@ def _present(host: PluginHost, accelerator: Accelerator) -> tuple[Sequence[Devic
 
 
 def _profiles(host: PluginHost) -> list[Row]:
-    rows: list[Row] = []
-    for profile in host.profiles:
-        row: dict[str, Any] = {"name": profile.name, **_from(host.profiles, profile.name)}
-        if isinstance(profile, CalibratedProfile):
-            row |= {"ceiling": "measured", "bandwidth_bytes_per_s": None, "peak_flops": {}}
-        else:
-            row |= {
-                "ceiling": str(profile.ceiling),
-                "bandwidth_bytes_per_s": profile.bandwidth_bytes_per_s.value,
-                "peak_flops": {str(p): f.value for p, f in profile.peak_flops.items()},
-            }
-        rows.append(row)
-    return rows
+    return [profiles.row(p) | _from(host.profiles, p.name) for p in host.profiles]
 
 
 def _problems(host: PluginHost) -> list[Row]:
@@ -182,7 +187,7 @@ def _plugin(origin: Any, status: str, cause: str | None) -> Row:
     }
 
 
-def _from(registry: Any, name: str) -> Row:
+def _from(registry: Any, name: str) -> dict[str, Any]:
     origin = registry.origins[name]
     return {"plugin": origin.plugin, "distribution": origin.package}
 

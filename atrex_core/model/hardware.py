@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 from attrs import field, frozen
 from attrs.validators import gt, min_len
+
+_MEMORY_TOLERANCE: Final = 0.08
 
 
 class Pipe(StrEnum):
@@ -25,6 +28,8 @@ class ArithmeticPath(StrEnum):
     FP16_MATRIX = "fp16_matrix"
     BF16_MATRIX = "bf16_matrix"
     FP8_MATRIX = "fp8_matrix"
+    FP6_MATRIX = "fp6_matrix"
+    FP4_MATRIX = "fp4_matrix"
     INT8_MATRIX = "int8_matrix"
     FP64_VECTOR = "fp64_vector"
     FP32_VECTOR = "fp32_vector"
@@ -77,7 +82,9 @@ class DeviceMatch:
 
     A name matches exactly once case, spaces, underscores and leading brand words are
     normalised, never by prefix or substring. Where a driver reports only a generic name
-    (listed in `generic_names`), `arch` and `compute_units` together decide.
+    (listed in `generic_names`), `arch` and `compute_units` together decide, and `memory_bytes`
+    where it is given. A device that reports another number of compute units than
+    `compute_units` is a part of the product, as a partition is, and never matches.
     """
 
     vendor: str
@@ -86,11 +93,16 @@ class DeviceMatch:
     """Leading words, beside the vendor's, that some drivers print and others leave out."""
     arch: str | None = None
     compute_units: int | None = None
+    memory_bytes: int | None = None
+    """Give it where `arch` and `compute_units` leave two products to choose from."""
     generic_names: tuple[str, ...] = ()
 
     def accepts(self, device: Device) -> bool:
         """Return whether this profile describes `device`."""
         if device.virtual or device.vendor != self.vendor:
+            return False
+        units = {device.compute_units, self.compute_units} - {None}
+        if len(units) > 1:
             return False
         name = self._normalised(device.name)
         if any(name == self._normalised(known) for known in self.names):
@@ -101,7 +113,15 @@ class DeviceMatch:
             any(name == self._normalised(known) for known in self.generic_names)
             and device.arch == self.arch
             and device.compute_units == self.compute_units
+            and self._fits(device.memory_bytes)
         )
+
+    def _fits(self, memory_bytes: int | None) -> bool:
+        if self.memory_bytes is None:
+            return True
+        # Drivers keep a part for themselves, and sellers count in either kind of gigabyte.
+        spread = _MEMORY_TOLERANCE * self.memory_bytes
+        return memory_bytes is not None and abs(memory_bytes - self.memory_bytes) <= spread
 
     def _normalised(self, name: str) -> str:
         brands = {self.vendor.lower(), *(word.lower() for word in self.brand_words)}
@@ -130,7 +150,14 @@ class HardwareProfile:
     """Dense peak per path, FLOP/s (OP/s for integers)."""
     bandwidth_bytes_per_s: Figure
     """Peak device-memory bandwidth."""
-    last_level_cache_bytes: int | None = None
+    last_level_cache_bytes: Figure | None = None
+    memory_bytes: Figure | None = None
+    """Nominal size; what a driver reports is a few per cent less."""
+    compute_units: Figure | None = None
+    clock_hz: Figure | None = None
+    """The boost clock, which the peaks assume unless a note says otherwise."""
+    matrix_clock_hz: Figure | None = None
+    """The clock that the matrix peaks assume, where it is another. fp64 keeps to `clock_hz`."""
     ceiling: Ceiling = Ceiling.SPEC
     notes: tuple[str, ...] = ()
 

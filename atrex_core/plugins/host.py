@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pluggy
@@ -23,6 +24,7 @@ from atrex_core.plugins.loading import (
 )
 from atrex_core.plugins.prints import prints_aside
 from atrex_core.plugins.registry import PluginOrigin, Quarantined, Registry
+from atrex_core.profile_files import is_path, read_profile
 from atrex_core.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -151,12 +153,17 @@ class PluginHost:
     def profile_for(self, device: Device, name: str | None = None) -> Profile | None:
         """Return the profile that describes `device`, or the one called `name` whatever it says.
 
+        Args:
+            name: The name of an installed profile, or the path of a TOML file that holds one.
+
         Raises:
             UnknownName: no profile has that name.
+            UsageError: the file cannot be used.
             PluginError: more than one profile describes the device.
         """
         if name is not None:
-            return self.profiles[name]
+            is_file = is_path(name) and name not in self.profiles
+            return read_profile(Path(name)) if is_file else self.profiles[name]
         fits = [profile.name for profile in self.profiles if _accepts(profile, device)]
         if len(fits) > 1:
             what = f"describe device {device.name!r}"

@@ -1,4 +1,4 @@
-"""The table. To add a device, append one `HardwareProfile`: driver names, CU count, dense peaks.
+"""The table. To add a device, append a row: driver names, CU count, dense peaks.
 
 One target (gfx942) covers products whose peaks differ by a factor of six, and drivers in
 containers or virtual machines often print only a generic name. There the number of compute
@@ -9,115 +9,241 @@ from __future__ import annotations
 
 from typing import Final
 
-from atrex_core import ArithmeticPath, Confidence, DeviceMatch, Figure, HardwareProfile
-
-_TERA: Final = 1e12
-_MIB: Final = 2**20
-
-_GENERIC_NAMES: Final = ("AMD Radeon Graphics", "AMD Instinct", "AMD", "")
-"""What drivers print when they do not know the product, or the container hides it."""
-
-MI300X_SHEET: Final = "AMD Instinct MI300X Accelerator data sheet, peak performance table (dense)"
-CDNA3_PAPER: Final = "Introducing AMD CDNA 3 Architecture, white paper, table of peak rates"
-MI308X_ARITHMETIC: Final = (
-    "80 CUs at 1420 MHz times the CDNA 3 rate per CU and clock (white paper); "
-    "AMD offers no public sheet"
+from atrex_profile_amd.sources import (
+    AITER,
+    ARITHMETIC,
+    ATREX_XPU_A,
+    CDNA3_PAPER,
+    COMPUTE_PROFILER,
+    GPU_DATABASE,
+    MI300X_SHEET,
+    MI308X_ARITHMETIC,
+    ML_ENGINEERING,
+    PRODUCT_PAGE,
+    ROCM_SPECS,
+    cite,
 )
-ATREX_XPU_A: Final = (
-    "alibaba/atrex-bench, configs/hardware/XPU-A.yaml, a gfx942 part whose figures fit "
-    "80 CUs at 1420 MHz and no other product"
+from atrex_profile_amd.table import (
+    HIGH,
+    LOW,
+    cus,
+    gb_per_s,
+    gib,
+    mhz,
+    mib,
+    peaks,
+    profile,
 )
 
-
-def profile(
-    name: str,
-    products: tuple[str, ...],
-    peaks: dict[ArithmeticPath, Figure],
-    bandwidth: Figure,
-    *,
-    arch: str,
-    compute_units: int,
-    cache_mib: int,
-    partitioned: tuple[str, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> HardwareProfile:
-    """Describe one product. `partitioned` names may stand for a slice: the CU count decides."""
-    return HardwareProfile(
-        name=name,
-        match=DeviceMatch(
-            vendor="amd",
-            names=products,
-            brand_words=("Instinct",),
-            arch=arch,
-            compute_units=compute_units,
-            generic_names=(*partitioned, *_GENERIC_NAMES),
-        ),
-        peak_flops=peaks,
-        bandwidth_bytes_per_s=bandwidth,
-        last_level_cache_bytes=cache_mib * _MIB,
-        notes=notes,
-    )
-
-
-def tera(value: float, source: str, confidence: Confidence = Confidence.HIGH) -> Figure:
-    """Convert a figure printed in TFLOP/s, TOP/s or TB/s."""
-    return Figure(value=value * _TERA, source=source, confidence=confidence)
-
-
-_PACKED = "fp32 vector is the packed rate; code without packed instructions reaches half of it."
-_CACHE = "The last-level cache is the 256 MiB Infinity Cache, not the 4 MiB L2 that drivers report."
-_LIKE_MI325X = (
-    "MI325X has the same target and CU count: under a generic name it reads as MI300X, and its "
-    "6.0 TB/s make memory-bound shares up to 13% too high."
+_PACKED: Final = (
+    "fp32 vector is the packed rate; code without packed instructions reaches half of it."
 )
+_PACKED_CDNA2: Final = (
+    "fp32 vector is the packed rate; pages print half of it as the vector peak, and this as that "
+    "of the matrix units."
+)
+_CACHE: Final = (
+    "The last-level cache is the 256 MiB Infinity Cache, not the 4 MiB L2 that drivers report."
+)
+_TWIN: Final = (
+    "MI300X and MI325X have target and CU count in common: under a generic name the size of the "
+    "memory decides, and one that reports none matches neither."
+)
+_CDNA2: Final = "No fp8 and no tf32."
+_CDNA4: Final = "No tf32. fp64 on the matrix units is no faster than on the vector units."
+_MI350: Final = "MI350X and MI355X differ in clock alone: under a generic name neither matches."
+_DUAL_ISSUE: Final = "fp32 vector is the dual-issue rate."
+_CUS: Final = cite(ROCM_SPECS, COMPUTE_PROFILER)
+_CLOCKED: Final = cite(ML_ENGINEERING, ARITHMETIC)
 
 PROFILES: Final = (
     profile(
-        "mi300x",
-        ("AMD Instinct MI300X", "AMD Instinct MI300X OAM"),
-        {
-            ArithmeticPath.FP64_VECTOR: tera(81.7, MI300X_SHEET),
-            ArithmeticPath.FP64_MATRIX: tera(163.4, MI300X_SHEET, Confidence.MEDIUM),
-            ArithmeticPath.FP32_VECTOR: tera(163.4, MI300X_SHEET),
-            ArithmeticPath.TF32_MATRIX: tera(653.7, MI300X_SHEET),
-            ArithmeticPath.FP16_MATRIX: tera(1307.4, MI300X_SHEET),
-            ArithmeticPath.BF16_MATRIX: tera(1307.4, MI300X_SHEET),
-            ArithmeticPath.FP8_MATRIX: tera(2614.9, MI300X_SHEET),
-            ArithmeticPath.INT8_MATRIX: tera(2614.9, MI300X_SHEET),
-        },
-        tera(5.3, f"{MI300X_SHEET}; {CDNA3_PAPER}"),
+        "mi210",
+        "AMD Instinct MI210",
+        arch="gfx90a",
+        peak=peaks(cite(PRODUCT_PAGE, GPU_DATABASE), HIGH, fp64_vector=22.6)
+        | peaks(PRODUCT_PAGE, fp64_matrix=45.3, fp32_vector=45.3, int8_matrix=181)
+        | peaks(cite(PRODUCT_PAGE, ARITHMETIC), HIGH, fp16_matrix=181, bf16_matrix=181),
+        bandwidth=gb_per_s(1638, cite(ROCM_SPECS, GPU_DATABASE), HIGH),
+        memory=gib(64, ROCM_SPECS, HIGH),
+        cache=mib(8, ROCM_SPECS, HIGH),
+        units=cus(104, ROCM_SPECS, HIGH),
+        clock=mhz(1700, GPU_DATABASE),
+        notes=(_CDNA2, _PACKED_CDNA2, "L2: a database prints the 16 MB of two dies."),
+    ),
+    profile(
+        "mi250x",
+        "AMD Instinct MI250X",
+        arch="gfx90a",
+        peak=peaks(cite(ML_ENGINEERING, GPU_DATABASE), HIGH, fp64_vector=23.95)
+        | peaks(PRODUCT_PAGE, fp64_matrix=47.85, fp32_vector=47.85)
+        | peaks(_CLOCKED, HIGH, fp16_matrix=191.5, bf16_matrix=191.5)
+        | peaks(ML_ENGINEERING, HIGH, int8_matrix=191.5),
+        bandwidth=gb_per_s(1638.5, cite(ML_ENGINEERING, GPU_DATABASE), HIGH),
+        memory=gib(64, cite(ML_ENGINEERING, GPU_DATABASE), HIGH),
+        cache=mib(8, ROCM_SPECS, HIGH),
+        units=cus(110, ROCM_SPECS, HIGH),
+        clock=mhz(1700, GPU_DATABASE),
+        notes=(
+            "One of the two dies: drivers show each as a device, sheets print both together.",
+            _CDNA2,
+            _PACKED_CDNA2,
+        ),
+    ),
+    profile(
+        "mi300a",
+        "AMD Instinct MI300A",
         arch="gfx942",
-        compute_units=304,
-        cache_mib=256,
-        partitioned=("AMD Instinct MI300X VF",),
+        peak=peaks(PRODUCT_PAGE, fp64_vector=61.3, fp64_matrix=122.6, fp32_vector=122.6)
+        | peaks(cite(PRODUCT_PAGE, ARITHMETIC), HIGH, tf32_matrix=490.3)
+        | peaks(ARITHMETIC, fp16_matrix=980.6, bf16_matrix=980.6)
+        | peaks(ARITHMETIC, fp8_matrix=1961.2, int8_matrix=1961.2),
+        bandwidth=gb_per_s(5300, ROCM_SPECS, HIGH),
+        memory=gib(128, ROCM_SPECS, HIGH),
+        cache=mib(256, ROCM_SPECS, HIGH),
+        units=cus(228, _CUS, HIGH),
+        clock=mhz(2100, ARITHMETIC),
         notes=(
             _PACKED,
             _CACHE,
-            _LIKE_MI325X,
+            "The memory is shared with the CPU. A database repeats the MI300X for it.",
+        ),
+    ),
+    profile(
+        "mi300x",
+        "AMD Instinct MI300X",
+        "AMD Instinct MI300X OAM",
+        "AMD Instinct MI300X VF",
+        arch="gfx942",
+        peak=peaks(MI300X_SHEET, HIGH, fp64_vector=81.7, fp32_vector=163.4, tf32_matrix=653.7)
+        | peaks(MI300X_SHEET, fp64_matrix=163.4)
+        | peaks(MI300X_SHEET, HIGH, fp16_matrix=1307.4, bf16_matrix=1307.4)
+        | peaks(MI300X_SHEET, HIGH, fp8_matrix=2614.9, int8_matrix=2614.9),
+        bandwidth=gb_per_s(5300, cite(MI300X_SHEET, CDNA3_PAPER), HIGH),
+        memory=gib(192, cite(ML_ENGINEERING, ROCM_SPECS), HIGH),
+        cache=mib(256, cite(ML_ENGINEERING, ROCM_SPECS), HIGH),
+        units=cus(304, _CUS, HIGH),
+        clock=mhz(2100, GPU_DATABASE),
+        has_twin=True,
+        notes=(
+            _PACKED,
+            _CACHE,
+            _TWIN,
+            "bf16: tables print 1300, 1336 and 383; a database prints 10.3 TB/s.",
         ),
     ),
     profile(
         "mi308x",
-        ("AMD Instinct MI308X", "AMD Instinct MI308X OAM"),
-        {
-            ArithmeticPath.FP64_VECTOR: tera(14.5, MI308X_ARITHMETIC, Confidence.MEDIUM),
-            ArithmeticPath.FP64_MATRIX: tera(29.1, MI308X_ARITHMETIC, Confidence.MEDIUM),
-            ArithmeticPath.FP32_VECTOR: tera(29.1, f"{ATREX_XPU_A}; {MI308X_ARITHMETIC}"),
-            ArithmeticPath.TF32_MATRIX: tera(116.3, MI308X_ARITHMETIC, Confidence.LOW),
-            ArithmeticPath.FP16_MATRIX: tera(232.65, ATREX_XPU_A, Confidence.MEDIUM),
-            ArithmeticPath.BF16_MATRIX: tera(232.65, ATREX_XPU_A, Confidence.MEDIUM),
-            ArithmeticPath.FP8_MATRIX: tera(465.3, ATREX_XPU_A, Confidence.MEDIUM),
-            ArithmeticPath.INT8_MATRIX: tera(465.3, MI308X_ARITHMETIC, Confidence.MEDIUM),
-        },
-        tera(5.3, ATREX_XPU_A),
+        "AMD Instinct MI308X",
+        "AMD Instinct MI308X OAM",
+        "AMD Instinct MI308X VF",
         arch="gfx942",
-        compute_units=80,
-        cache_mib=256,
-        partitioned=("AMD Instinct MI308X VF",),
+        peak=peaks(MI308X_ARITHMETIC, fp64_vector=14.5, fp64_matrix=29.1, int8_matrix=465.3)
+        | peaks(MI308X_ARITHMETIC, LOW, tf32_matrix=116.3)
+        | peaks(cite(ATREX_XPU_A, MI308X_ARITHMETIC), HIGH, fp32_vector=29.1)
+        | peaks(ATREX_XPU_A, fp16_matrix=232.65, bf16_matrix=232.65, fp8_matrix=465.3),
+        bandwidth=gb_per_s(5300, ATREX_XPU_A, HIGH),
+        memory=gib(192, COMPUTE_PROFILER),
+        cache=mib(256, COMPUTE_PROFILER),
+        units=cus(80, cite(AITER, COMPUTE_PROFILER), HIGH),
+        clock=mhz(1420, ARITHMETIC),
         notes=(
             _PACKED,
             _CACHE,
             "Other public tables print 206 or 188 TFLOP/s for bf16; they fit lower clocks.",
+            "A database repeats the MI300X for it; a wiki prints 43 TFLOP/s fp32 and 128 GB.",
+        ),
+    ),
+    profile(
+        "mi325x",
+        "AMD Instinct MI325X",
+        "AMD Instinct MI325 OAM",
+        arch="gfx942",
+        peak=peaks(PRODUCT_PAGE, fp64_vector=81.7, fp64_matrix=163.4)
+        | peaks(ML_ENGINEERING, HIGH, fp32_vector=163.4, tf32_matrix=653.7)
+        | peaks(_CLOCKED, HIGH, fp16_matrix=1307.4, bf16_matrix=1307.4)
+        | peaks(_CLOCKED, HIGH, fp8_matrix=2614.9, int8_matrix=2614.9),
+        bandwidth=gb_per_s(6000, ML_ENGINEERING, HIGH),
+        memory=gib(256, ML_ENGINEERING, HIGH),
+        cache=mib(256, ML_ENGINEERING, HIGH),
+        units=cus(304, ROCM_SPECS, HIGH),
+        clock=mhz(2100, GPU_DATABASE),
+        has_twin=True,
+        notes=(_PACKED, _CACHE, _TWIN, "A database prints 288 GB and 10.3 TB/s."),
+    ),
+    profile(
+        "mi350x",
+        "AMD Instinct MI350X",
+        arch="gfx950",
+        peak=peaks(cite(GPU_DATABASE, PRODUCT_PAGE), HIGH, fp64_vector=72.1)
+        | peaks(PRODUCT_PAGE, fp64_matrix=72.1)
+        | peaks(ML_ENGINEERING, HIGH, fp32_vector=144.2)
+        | peaks(_CLOCKED, HIGH, fp16_matrix=2306.9, bf16_matrix=2306.9)
+        | peaks(_CLOCKED, HIGH, fp8_matrix=4613.8, int8_matrix=4613.8)
+        | peaks(_CLOCKED, HIGH, fp6_matrix=9227.6, fp4_matrix=9227.6),
+        bandwidth=gb_per_s(8000, ML_ENGINEERING, HIGH),
+        memory=gib(288, ML_ENGINEERING, HIGH),
+        cache=mib(256, ML_ENGINEERING, HIGH),
+        units=cus(256, _CUS, HIGH),
+        clock=mhz(2200, cite(GPU_DATABASE, ML_ENGINEERING), HIGH),
+        is_generic=False,
+        notes=(_PACKED, _CACHE, _CDNA4, _MI350, "Bandwidth: a database prints 8190 GB/s."),
+    ),
+    profile(
+        "mi355x",
+        "AMD Instinct MI355X",
+        "AMD Instinct MI355 OAM",
+        arch="gfx950",
+        peak=peaks(cite(GPU_DATABASE, PRODUCT_PAGE), HIGH, fp64_vector=78.6)
+        | peaks(PRODUCT_PAGE, fp64_matrix=78.6)
+        | peaks(ML_ENGINEERING, HIGH, fp32_vector=157.3)
+        | peaks(_CLOCKED, HIGH, fp16_matrix=2516.6, bf16_matrix=2516.6)
+        | peaks(_CLOCKED, HIGH, fp8_matrix=5033.2, int8_matrix=5033.2)
+        | peaks(_CLOCKED, HIGH, fp6_matrix=10066.4, fp4_matrix=10066.4),
+        bandwidth=gb_per_s(8000, ML_ENGINEERING, HIGH),
+        memory=gib(288, ML_ENGINEERING, HIGH),
+        cache=mib(256, ML_ENGINEERING, HIGH),
+        units=cus(256, _CUS, HIGH),
+        clock=mhz(2400, cite(GPU_DATABASE, ML_ENGINEERING), HIGH),
+        is_generic=False,
+        notes=(
+            _PACKED,
+            _CACHE,
+            _CDNA4,
+            _MI350,
+            "bf16: tables print 2300 and 2500.",
+        ),
+    ),
+    profile(
+        "rx7900xtx",
+        "AMD Radeon RX 7900 XTX",
+        arch="gfx1100",
+        peak=peaks(GPU_DATABASE, fp64_vector=1.92, fp32_vector=61.4)
+        | peaks(ARITHMETIC, fp16_matrix=122.8, bf16_matrix=122.8, int8_matrix=122.8),
+        bandwidth=gb_per_s(960, GPU_DATABASE),
+        memory=gib(24, GPU_DATABASE),
+        cache=mib(96, ROCM_SPECS, HIGH),
+        units=cus(96, ROCM_SPECS, HIGH),
+        clock=mhz(2500, GPU_DATABASE),
+        is_card=True,
+        notes=(_DUAL_ISSUE, "No fp8 and no tf32. CUs: a database prints 192."),
+    ),
+    profile(
+        "rx9070xt",
+        "AMD Radeon RX 9070 XT",
+        arch="gfx1201",
+        peak=peaks(GPU_DATABASE, fp64_vector=1.52, fp32_vector=48.7)
+        | peaks(ARITHMETIC, fp16_matrix=194.6, bf16_matrix=194.6)
+        | peaks(ARITHMETIC, fp8_matrix=389.3, int8_matrix=389.3),
+        bandwidth=gb_per_s(644.6, GPU_DATABASE),
+        memory=gib(16, GPU_DATABASE),
+        cache=mib(64, ROCM_SPECS, HIGH),
+        units=cus(64, ROCM_SPECS, HIGH),
+        clock=mhz(2970, GPU_DATABASE),
+        is_card=True,
+        notes=(
+            _DUAL_ISSUE,
+            "Bandwidth: the sheet prints 640 GB/s. 1557 TOPS on the box are sparse int4.",
         ),
     ),
 )

@@ -130,6 +130,8 @@ def to_profile(calibration: Calibration, device: Device) -> HardwareProfile:
         ArithmeticPath.BF16_MATRIX: (bf16, "bf16 and fp32"),
         ArithmeticPath.FP16_MATRIX: (fp16, "fp16 and fp32"),
         ArithmeticPath.FP8_MATRIX: (max(bf16, fp16), "bf16, fp16 and fp32"),
+        ArithmeticPath.FP6_MATRIX: (max(bf16, fp16), "bf16, fp16 and fp32"),
+        ArithmeticPath.FP4_MATRIX: (max(bf16, fp16), "bf16, fp16 and fp32"),
         ArithmeticPath.INT8_MATRIX: (max(bf16, rates.get("int8", 0.0)), "int8, bf16 and fp32"),
         ArithmeticPath.FP64_VECTOR: (fp64, "fp64, and half of fp32"),
         ArithmeticPath.FP64_MATRIX: (fp64, "fp64, and half of fp32"),
@@ -142,7 +144,9 @@ def to_profile(calibration: Calibration, device: Device) -> HardwareProfile:
             for path, (rate, what) in peaks.items()
         },
         bandwidth_bytes_per_s=_bandwidth(calibration),
-        last_level_cache_bytes=calibration.cache_bytes,
+        last_level_cache_bytes=Figure(
+            value=calibration.cache_bytes, source="as the kernel describes it under /sys"
+        ),
         ceiling=Ceiling.MEASURED,
         notes=_notes(calibration),
     )

@@ -76,7 +76,8 @@ def test_torch_streams_stay_below_the_measured_roof(
 ) -> None:
     monkeypatch.setenv("ATREX_CACHE_DIR", str(tmp_path))
     roof = host_profile().measure(HOST)
-    nbytes = 4 * (roof.last_level_cache_bytes or 0)
+    assert roof.last_level_cache_bytes is not None
+    nbytes = 4 * int(roof.last_level_cache_bytes.value)
     source = torch.ones(nbytes // 4)
     target = torch.ones(nbytes // 4)
     seconds = []
@@ -226,6 +227,8 @@ def test_each_16_bit_peak_is_its_own_or_fp32s_whichever_is_higher() -> None:
         ArithmeticPath.BF16_MATRIX: 150e9,
         ArithmeticPath.FP16_MATRIX: 100e9,
         ArithmeticPath.FP8_MATRIX: 150e9,
+        ArithmeticPath.FP6_MATRIX: 150e9,
+        ArithmeticPath.FP4_MATRIX: 150e9,
         ArithmeticPath.INT8_MATRIX: 150e9,
         ArithmeticPath.FP64_VECTOR: 50e9,
         ArithmeticPath.FP64_MATRIX: 50e9,
