@@ -19,7 +19,7 @@ _ROOT = Path(__file__).parent
 @hookimpl
 def atrex_problems() -> Iterator[Problem]:
     """Yield every operator of the pack, by name."""
-    pack = Pack(name="production", version="2.0", digest=_digest())
+    pack = Pack(name="production", version="3.0", digest=_digest())
     for private in sorted(_ROOT.glob("*/private.py")):
         module = import_module(f"{__name__}.{private.parent.name}.private")
         yield module.Operator(pack)

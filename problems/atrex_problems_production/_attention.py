@@ -19,13 +19,11 @@ from atrex_core import (
     ArithmeticPath,
     DType,
     Implementation,
-    Inapplicable,
     RowBlocks,
     Tensors,
     Tolerance,
     Workload,
 )
-from atrex_core.packs import coarse
 
 _LOG2E = math.log2(math.e)
 
@@ -184,27 +182,27 @@ def _batches(pieces: Iterator[_Piece], call: Attention) -> Iterator[list[_Piece]
 
 def exact(q: Any, k: Any, v: Any, dead: Any, scale: float) -> Any:
     """Attend in float64. A query that sees no key gets zeros."""
-    weights = _softmax(_scores(q.double() * scale, k.double(), dead), dead)
-    return _averages(weights, v.double())
+    weights = _softmax(scores_of(q.double() * scale, k.double(), dead), dead)
+    return averages(weights, v.double())
 
 
 def plain(
     q: Any, k: Any, v: Any, dead: Any, scale: float, *, change: Callable[[Any], Any] | None = None
 ) -> Any:
     """Attend in fp32; weights may be changed between softmax and the product with values."""
-    weights = _softmax(_scores(q.float() * scale, k.float(), dead), dead)
-    return _averages(weights if change is None else change(weights), v.float())
+    weights = _softmax(scores_of(q.float() * scale, k.float(), dead), dead)
+    return averages(weights if change is None else change(weights), v.float())
 
 
 def without_maximum(
     q: Any, k: Any, v: Any, dead: Any, scale: float, *, least: float | None = None
 ) -> Any:
     """Attend in fp32 with exponentials of the scores, less their maximum only above `least`."""
-    scores = _scores(q.float() * scale, k.float(), dead)
+    scores = scores_of(q.float() * scale, k.float(), dead)
     if least is not None:
         scores -= scores.amax(-1, keepdim=True).clamp_min(least)
     weights = scores.exp_()
-    return _averages(weights, v.float()) / weights.sum(-1, keepdim=True)
+    return averages(weights, v.float()) / weights.sum(-1, keepdim=True)
 
 
 def tiled(
@@ -217,11 +215,12 @@ def tiled(
     tiles: int,
     backwards: bool = False,
     narrow: bool = False,
+    between: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Attend by online softmax over tiles of keys, in fp32 and powers of two.
 
     Where `narrow`, the scaled query and the weights are rounded to the storage type before they
-    are multiplied, and the sum of weights is not.
+    are multiplied, and the sum of weights is not. `between` changes the accumulator after a tile.
     """
     wide = q.float() * (scale * _LOG2E)
     if narrow:
@@ -230,38 +229,47 @@ def tiled(
     total, acc = top * 0, wide.new_zeros((*q.shape[:-1], v.shape[-1]))
     cuts = _cuts(k.shape[2], tiles)
     for tile in reversed(cuts) if backwards else cuts:
-        scores = _scores(wide, k[:, :, tile].float(), None if dead is None else dead[..., tile])
+        scores = scores_of(wide, k[:, :, tile].float(), None if dead is None else dead[..., tile])
         new = scores.amax(-1, keepdim=True).maximum(top)
         weights, shrink = scores.sub_(new).exp2_(), (top - new).exp2_()
         total = total * shrink + weights.sum(-1, keepdim=True)
         if narrow:
             weights = weights.to(q.dtype).float()
-        acc = acc * shrink + _averages(weights, v[:, :, tile].float())
+        acc = acc * shrink + averages(weights, v[:, :, tile].float())
+        acc = acc if between is None else between(acc)
         top = new
     return acc * (1 / total.clamp_min(1e-30))
 
 
-def split(q: Any, k: Any, v: Any, dead: Any, scale: float, *, parts: int) -> Any:
+def split(
+    q: Any, k: Any, v: Any, dead: Any, scale: float, *, parts: int, rescaled: bool = True
+) -> Any:
     """Attend to parts of the keys by themselves, then weigh the results.
 
-    Scores are scaled after the product; each part's weights are rounded to the storage type.
+    Scores are scaled after the product; each part's weights are rounded to the storage type. Sums
+    of parts have the parts' own maxima unless `rescaled`.
     """
     import torch
 
     outs, sums = [], []
     for part in _cuts(k.shape[2], parts):
-        scores = _scores(q.float(), k[:, :, part].float(), None) * (scale * _LOG2E)
+        scores = scores_of(q.float(), k[:, :, part].float(), None) * (scale * _LOG2E)
         if dead is not None:
             scores = scores.masked_fill_(dead[..., part], -torch.inf)
         top = scores.amax(-1, keepdim=True).clamp_min(_LOW)
         weights = scores.sub_(top).exp2_()
         total = weights.sum(-1, keepdim=True)
         weights = weights.to(q.dtype).float()
-        outs.append(_averages(weights, v[:, :, part].float()) / total.clamp_min(1e-30))
-        sums.append(top + total.log2().clamp_min(_LOW))
+        outs.append(averages(weights, v[:, :, part].float()) / total.clamp_min(1e-30))
+        sums.append(top * rescaled + total.log2().clamp_min(_LOW))
     each = torch.stack(sums)
     share = torch.exp2(each - each.amax(0))
     return (torch.stack(outs) * (share / share.sum(0))).sum(0)
+
+
+def narrow_softmax(q: Any, k: Any, v: Any, dead: Any, scale: float) -> Any:
+    """Attend in fp32 with the result of softmax rounded to the storage type."""
+    return plain(q, k, v, dead, scale, change=lambda weights: weights.to(q.dtype).float())
 
 
 def common_variants(call: Callable[[Workload, Tensors], Attention]) -> Mapping[str, Implementation]:
@@ -274,84 +282,8 @@ def common_variants(call: Callable[[Workload, Tensors], Attention]) -> Mapping[s
         "online": by(partial(tiled, tiles=5, backwards=True)),
         "narrow_operands": by(partial(tiled, tiles=3, narrow=True)),
         "split_keys": by(partial(split, parts=4)),
+        "narrow_softmax": by(narrow_softmax),
     }
-
-
-def common_mutants(
-    call: Callable[[Workload, Tensors], Attention], is_single: Callable[[Workload], bool]
-) -> Mapping[str, Implementation]:
-    """Return what is wrong for any attention: scale, softmax, keys, heads, precision.
-
-    `is_single` says of which workloads no query
-    ever sees two keys: weights do not matter there.
-    """
-
-    def by(kernel: Kernel, **changes: Callable[[Attention], Any]) -> Implementation:
-        def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-            right = call(workload, inputs)
-            wrong = {name: change(right) for name, change in changes.items()}
-            return {"out": evolve(right, **wrong).rounded(kernel)}
-
-        return mutant
-
-    def of_several(mutant: Implementation) -> Implementation:
-        def checked(workload: Workload, inputs: Tensors) -> Tensors:
-            if is_single(workload):
-                raise Inapplicable("each query sees one key")
-            return mutant(workload, inputs)
-
-        return checked
-
-    def scale_of_padded_head(workload: Workload, inputs: Tensors) -> Tensors:
-        size = call(workload, inputs).query.shape[2]
-        padded = 1 << (size - 1).bit_length()
-        if padded == size:
-            raise Inapplicable("the head needs no padding")
-        return by(plain, scale=lambda _: padded**-0.5)(workload, inputs)
-
-    def half_of_the_head(q: Any, k: Any, v: Any, dead: Any, scale: float) -> Any:
-        half = q.shape[-1] // 2
-        return plain(q[..., :half], k[..., :half], v, dead, scale)
-
-    def coarse_cache(q: Any, k: Any, v: Any, dead: Any, scale: float) -> Any:
-        return plain(q, coarse(k), coarse(v), dead, scale)
-
-    def one_key_less(right: Attention) -> list[int]:
-        return [max(0, keys - 1) for keys in right.key_lens]
-
-    def other_heads(workload: Workload, inputs: Tensors) -> Tensors:
-        right = call(workload, inputs)
-        if is_single(workload) and right.heads == 1:
-            raise Inapplicable("all heads return the one value")
-        return {"out": right.rounded(plain).roll(1, 1)}
-
-    return {
-        "ignores_query": of_several(by(plain, query=lambda right: right.query * 0)),
-        "unscaled": of_several(by(plain, scale=lambda _: 1.0)),
-        "scale_of_padded_head": of_several(scale_of_padded_head),
-        "half_of_the_head": of_several(by(half_of_the_head)),
-        "misses_last_key": by(plain, key_lens=one_key_less),
-        "without_maximum": by(without_maximum),
-        "maximum_from_zero": by(partial(without_maximum, least=0.0)),
-        "coarse_weights": of_several(by(partial(plain, change=lambda w: coarse(w, 3)))),
-        "coarse_cache": by(coarse_cache),
-        "other_heads": other_heads,
-    }
-
-
-def interleaved_heads(call: Callable[[Workload, Tensors], Attention]) -> Implementation:
-    """Return a mutant in which neighbouring query heads use different key heads."""
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        right = call(workload, inputs)
-        count = right.query.shape[1]
-        if right.heads in (1, count):
-            raise Inapplicable("heads are not grouped, or all are one group")
-        order = [h for first in range(right.heads) for h in range(first, count, right.heads)]
-        out = evolve(right, query=right.query[:, order]).rounded(plain)
-        return {"out": out[:, [order.index(h) for h in range(count)]]}
-
-    return mutant
 
 
 def tolerance(dtype: DType) -> Tolerance:
@@ -379,7 +311,8 @@ def work(
     }
 
 
-def _scores(q: Any, k: Any, dead: Any) -> Any:
+def scores_of(q: Any, k: Any, dead: Any) -> Any:
+    """Return products [n, h, r, g, t] of q and k, minus infinity where a key is not seen."""
     import torch
 
     scores = (q.flatten(2, 3) @ k.transpose(-1, -2)).unflatten(2, q.shape[2:4])
@@ -391,7 +324,8 @@ def _softmax(scores: Any, dead: Any) -> Any:
     return weights if dead is None else weights.nan_to_num_(0.0)  # where there is no key
 
 
-def _averages(weights: Any, v: Any) -> Any:
+def averages(weights: Any, v: Any) -> Any:
+    """Return sums [n, h, r, g, e] of values, weighted."""
     return (weights.flatten(2, 3) @ v).unflatten(2, weights.shape[2:4])
 
 

@@ -23,6 +23,11 @@ _TILE = 16
 
 _FEW = 3
 
+_LIGHT = 0.05
+
+_STEPS = 32
+"""Parts of a sum between which `added_in_bf16` rounds, of at least a tile each."""
+
 _WORD = 33
 """Bits that no difference of two int32 values exceeds."""
 
@@ -87,6 +92,34 @@ def gated(rows: Any, weights: Any, first: Any, second: Any, activate: Activate =
     return activate(gate, up) @ second.T * weights
 
 
+def added_in_bf16(rows: Any, matrix: Any) -> Any:
+    """Multiply by the transpose of `matrix`; what is summed so far is rounded now and again."""
+    step = max(_TILE, math.ceil(rows.shape[1] / _STEPS))
+    found: Any = 0
+    for part, against in zip(rows.split(step, 1), matrix.split(step, 1), strict=True):
+        found = (found + part @ against.T).bfloat16().float()
+    return found
+
+
+def first_product_in_bf16(rows: Any, weights: Any, first: Any, second: Any) -> Any:
+    """Run rows through one expert, whose first product is summed in too narrow a type."""
+    gate, up = added_in_bf16(rows, first).chunk(2, dim=-1)
+    return swiglu(gate, up) @ second.T * weights
+
+
+def second_product_in_bf16(rows: Any, weights: Any, first: Any, second: Any) -> Any:
+    """The same for the second product."""
+    gate, up = (rows @ first.T).chunk(2, dim=-1)
+    return added_in_bf16(swiglu(gate, up), second) * weights
+
+
+def without_last(values: Any, count: int) -> Any:
+    """Return values of which the last columns, few beside all of them, are zero."""
+    values = values.clone()
+    values[..., -count:] = 0
+    return values
+
+
 def routes(ids: Any, experts: int, chunk: int) -> Iterator[tuple[int, Any]]:
     """Yield each expert that was chosen with the slots that chose it, `chunk` at most at a time.
 
@@ -110,6 +143,7 @@ def mix(
     rows: Callable[[Any], Any],
     matrices: Callable[[int], tuple[Any, Any]],
     expert: Expert = gated,
+    added_in: Any = None,
 ) -> Any:
     """Run every route through its expert, some at a time, and add up the routes of each token.
 
@@ -120,19 +154,22 @@ def mix(
         rows: Returns the rows of some tokens, in the dtype to compute in.
         matrices: Returns the two matrices of an expert, in that dtype.
         expert: Computes some routes through one expert.
+        added_in: The dtype to add routes up in, if not the one to compute in.
     """
     tokens, top_k = ids.shape
     flat = weights.reshape(-1, 1)
     chunk = max(64, _CHUNK // (2 * sizes.hidden + 4 * sizes.intermediate))
     held, pair = -1, None
-    out: Any = rows(ids[:0, 0].long()).new_zeros(tokens, sizes.hidden)
+    out: Any = rows(ids[:0, 0].long()).new_zeros(tokens, sizes.hidden, dtype=added_in)
     for number, slots in routes(ids, sizes.experts, chunk):
         if number != held:
             pair = None  # makes room for the next
             held, pair = number, matrices(number)
         assert pair is not None
         token = slots // top_k
-        out.index_add_(0, token, expert(rows(token), flat[slots].to(out.dtype), *pair))
+        own = rows(token)
+        routed = expert(own, flat[slots].to(own.dtype), *pair)
+        out.index_add_(0, token, routed.to(out.dtype))
     return out
 
 
@@ -165,6 +202,11 @@ def wrong_activations() -> Mapping[str, Activate]:
         "sigmoid_only": lambda gate, up: gate.sigmoid() * up,
         "relu": lambda gate, up: gate.relu() * up,
         "gelu_like": lambda gate, up: gate * (1.702 * gate).sigmoid() * up,
+        "hard_swish": lambda gate, up: gate * (gate / 6 + 0.5).clamp(0, 1) * up,
+        "relu_beyond_five": lambda gate, up: torch.where(
+            gate.abs() > 5, gate.relu() * up, swiglu(gate, up)
+        ),
+        "nothing_below_minus_three": lambda gate, up: swiglu(gate, up).masked_fill(gate < -3, 0),
     }
 
 
@@ -194,6 +236,9 @@ def wrong_routes(honest: Implementation) -> Mapping[str, Implementation]:
     def lightest_dropped(workload: Workload, inputs: Tensors) -> Tensors:
         return _without(honest, workload, inputs, _ranks(inputs["topk_weights"]) == 0)
 
+    def light_routes_dropped(workload: Workload, inputs: Tensors) -> Tensors:
+        return _without(honest, workload, inputs, inputs["topk_weights"].abs() < _LIGHT)
+
     def few_routes(workload: Workload, inputs: Tensors) -> Tensors:
         keep = min(_FEW, workload.axes["top_k"] - 1)
         ranks = _ranks(inputs["topk_weights"])
@@ -220,11 +265,16 @@ def wrong_routes(honest: Implementation) -> Mapping[str, Implementation]:
         "first_expert_ignored": ignoring_expert(0),
         "last_expert_ignored": ignoring_expert(-1),
         "lightest_route_dropped": needing_routes(lightest_dropped),
+        "light_routes_dropped": light_routes_dropped,
         "few_routes": needing_routes(few_routes),
         "over_capacity_dropped": over_capacity,
         "whole_tiles_only": whole_tiles_only,
         "unweighted": altering(honest, topk_weights=lambda i: torch.ones_like(i["topk_weights"])),
         "renormalised": altering(honest, topk_weights=renormalised),
+        "absolute_weights": altering(honest, topk_weights=lambda i: i["topk_weights"].abs()),
+        "negative_routes_dropped": altering(
+            honest, topk_weights=lambda i: i["topk_weights"].relu()
+        ),
         "weights_of_next_route": needing_routes(
             altering(honest, topk_weights=lambda i: i["topk_weights"].roll(1, -1))
         ),

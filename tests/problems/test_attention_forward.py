@@ -12,7 +12,8 @@ from atrex_problems_production.attention_forward.private import Operator, attent
 from atrex_core import ArithmeticPath, Inapplicable, Pack, Scale, Tensors, Workload
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
-HARD = ("ragged", "flat", "peaked", "needle")
+HARD = ("ragged", "flat", "peaked", "needle", "crowd")
+RAGGED = ("ragged", "needle")
 
 Check = Callable[..., None]
 
@@ -106,7 +107,7 @@ def test_the_cost_follows_the_lengths_drawn() -> None:
     assert PROBLEM.cost(workload, inputs).flops[ArithmeticPath.BF16_MATRIX] == 4 * 2 * 8 * 50
 
 
-@pytest.mark.parametrize("regime", HARD)
+@pytest.mark.parametrize("regime", RAGGED)
 def test_lengths_change_and_their_sums_do_not(regime: str) -> None:
     own, cross = [9] * 20, [30] * 20
     drawn = draw(shape(own), regime)
@@ -122,7 +123,7 @@ def test_lengths_change_and_their_sums_do_not(regime: str) -> None:
 
 
 def test_one_sequence_keeps_its_length() -> None:
-    assert [lengths(draw(shape([5]), regime), "q") for regime in HARD] == [[5]] * 4
+    assert [lengths(draw(shape([5]), regime), "q") for regime in HARD] == [[5]] * 5
 
 
 def test_a_needle_decides_and_is_the_last_key_or_the_first() -> None:
@@ -143,6 +144,37 @@ def test_scores_of_the_peaked_regime_overflow_and_vanish() -> None:
 
     assert scores[0].min() > 89
     assert scores[1].max() < -104
+    assert scores[0, :, 20:].min() - scores[0, :, :20].max() > 89
+
+
+@pytest.mark.parametrize("length", [1, 2, 37, 64, 1012])
+def test_flat_keys_count_as_a_power_of_two_or_not_at_all(length: int) -> None:
+    inputs = draw(shape([length], size=64), "flat")
+    weights = (inputs["q"][0, 0].double() @ inputs["k"][:, 0].double().T / 8).softmax(0)
+    counting = weights > 1e-80
+    most = 1 << (length.bit_length() - 1)
+
+    assert counting.sum() == most
+    assert weights[counting].tolist() == pytest.approx([1 / most] * most, abs=1e-15)
+    assert counting[-1]
+    if length > 30:
+        values = inputs["v"][counting, 0].double()
+        assert values.mean(0).abs().max() < 6 / most**0.5
+        assert values[: most // 2].mean(0).abs().min() > 200 / most**0.5
+
+
+@pytest.mark.parametrize("length", [2, 37, 700, 5000])
+def test_a_crowd_of_light_keys_counts_as_much_as_the_leading_one(length: int) -> None:
+    inputs = draw(shape([length], heads=4, size=64), "crowd")
+    scores = torch.einsum("qhd,khd->hqk", inputs["q"].double(), inputs["k"].double()) / 8
+    weights = scores.softmax(-1)
+    leading = weights.sum((0, 1)).argmax()
+    crowd = weights.index_fill(-1, leading, 0)
+    share = torch.einsum("hqk,khd->hqd", crowd, inputs["v"].double()).square().mean().sqrt()
+
+    assert (crowd.amax(-1) / weights[..., leading] < 5e-3).float().mean() > 0.98
+    assert 0.2 < share < 2
+    assert 0.6 < expected(shape([length], heads=4, size=64), inputs).std() < 3
 
 
 def test_nominal_inputs_are_as_published_but_for_few_loud_keys() -> None:

@@ -142,8 +142,11 @@ def test_what_tokens_add_is_small_beside_what_is_carried() -> None:
     before = inputs["initial_state"][used].double()
     after = PROBLEM.expected(workload, inputs)["final_state"].dense()[used]
 
-    assert not inputs["g"].any()
-    assert 0.002 < (after - before).norm() / before.norm() < 0.03
+    alone = PROBLEM.expected(workload, {**inputs, "k": inputs["k"] * 0})["final_state"]
+    kept = alone.dense()[used]
+
+    assert 0.2 < kept.norm() / before.norm() < 0.6
+    assert 0.002 < (after - kept).norm() / kept.norm() < 0.05
 
 
 def test_gates_do_what_their_regimes_say() -> None:

@@ -14,7 +14,7 @@ from atrex_core.comparison import compare
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
 
-STRICT = ("nominal", "skewed", "blocks", "ends", "saturated")
+STRICT = ("nominal", "skewed", "blocks", "ends", "saturated", "tails", "cancelling")
 LARGEST = {"fp8_e4m3fn": 448.0, "fp8_e4m3fnuz": 240.0}
 KINDS = {"fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e4m3fnuz": torch.float8_e4m3fnuz}
 
@@ -125,7 +125,7 @@ def test_cost_counts_the_experts_that_were_drawn() -> None:
     assert cost.write_bytes == 3 * 256
 
 
-@pytest.mark.parametrize("regime", ["nominal", "skewed", "blocks", "ends"])
+@pytest.mark.parametrize("regime", ["nominal", "skewed", "blocks", "ends", "tails", "cancelling"])
 def test_outputs_stay_in_range_and_well_above_its_lower_end(regime: str) -> None:
     for dtype, largest in LARGEST.items():
         for sizes in ((8, 512, 256, 5, 4), (8, 256, 384, 4, 1)):
@@ -180,7 +180,7 @@ def test_routing_is_distinct_and_as_each_regime_says() -> None:
     assert skewed["topk_weights"].sum(-1).min() > 1.4
     assert (ends["topk_ids"] == 0).any(-1).all()
     assert (ends["topk_ids"] == 15).any(-1).all()
-    assert (ends["topk_weights"] == 0.25).all()
+    assert (ends["topk_weights"] == torch.tensor([16, 0.25, 0.25, 16])).all()
 
 
 def test_activations_may_be_e4m3_in_groups_but_not_narrower() -> None:
@@ -200,9 +200,56 @@ def test_activations_may_be_e4m3_in_groups_but_not_narrower() -> None:
     assert judge(narrower).details["wrong"] == 0
 
 
+@pytest.mark.parametrize("dtype", ["fp8_e4m3fn", "fp8_e4m3fnuz"])
+def test_the_first_and_the_last_expert_cancel_where_there_are_others(dtype: str) -> None:
+    workload = shape(6, 256, 256, 5, 3, dtype=dtype)
+    inputs = draw(workload, "ends")
+    others = inputs["topk_weights"].clone()
+    others[:, [0, -1]] = 0
+    whole, part = (
+        PROBLEM.expected(workload, {**inputs, "topk_weights": weights})["out"].dense()
+        for weights in (inputs["topk_weights"], others)
+    )
+
+    assert (whole - part).abs().max() < 1e-9 * part.abs().max()
+    assert part.std() > LARGEST[dtype] / 200
+
+
+def test_ends_of_the_first_sum_cancel_and_the_last_block_is_loud() -> None:
+    workload = shape(5, 512, 512, 4, 3)
+    inputs = draw(workload, "cancelling")
+    x = unscaled(inputs["hidden_states"], inputs["a_scale"], 1, 128)
+    w1 = unscaled(inputs["w1"], inputs["fc1_scale"], 128, 128)[1]
+    z = x @ w1.T
+
+    assert (z - x[:, 1:-1] @ w1[:, 1:-1].T).abs().max() < 1e-9
+    assert (x[:, :1] @ w1[:512, :1].T).std() > 40 * z[:, :512].std()
+    assert z[:, -128:].std() > 10 * z[:, 512:-128].std()
+    assert (inputs["topk_weights"] < 0).any(-1).all()
+    assert (inputs["topk_weights"] == 0).any(-1).all()
+
+
+def test_tails_hold_gates_below_zero_in_rows_about_equally_loud() -> None:
+    workload = shape(8, 512, 256, 4, 2)
+    inputs = draw(workload, "tails")
+    x = unscaled(inputs["hidden_states"], inputs["a_scale"], 1, 128)
+    gates = x @ unscaled(inputs["w1"], inputs["fc1_scale"], 128, 128)[:, :256].mT
+    rows = PROBLEM.expected(workload, inputs)["out"].dense().std(-1)
+
+    assert gates.mean((0, 2)).tolist() == pytest.approx([-6, -4, -5, -3] * 2, rel=0.15)
+    assert (gates > 0).double().mean() < 0.01
+    assert rows.max() / rows.min() < 8
+    assert (inputs["topk_weights"] < 0.05).all()
+
+
 def test_mutants_say_where_they_cannot_be_wrong() -> None:
     workload = shape(1, 256, 128, 4, 2)
 
+    for name in ("default_scale_block_n", "default_scale_block_k"):
+        with pytest.raises(Inapplicable, match="default is right"):
+            PROBLEM.mutants()[name](workload, draw(workload, "nominal"))
+    with pytest.raises(Inapplicable, match="a sum of two"):
+        PROBLEM.mutants()["routes_added_in_bf16"](workload, draw(workload, "nominal"))
     with pytest.raises(Inapplicable, match="no other token"):
         PROBLEM.mutants()["a_scale_of_next_token"](workload, draw(workload, "nominal"))
 
@@ -212,3 +259,7 @@ def test_the_published_type_is_the_default() -> None:
 
     assert PROBLEM.inputs(published)[0].dtype is DType.FP8_E4M3FNUZ
     assert PROBLEM.outputs(published)[0].dtype is DType.FP8_E4M3FNUZ
+
+
+def test_its_name_is_not_released() -> None:
+    assert PROBLEM.release_id == "op_b815"

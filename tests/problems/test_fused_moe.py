@@ -11,10 +11,11 @@ from atrex_problems_production._moe import Sizes
 from atrex_problems_production.fused_moe.private import Operator
 
 from atrex_core import ArithmeticPath, Inapplicable, Pack, Tensors, Workload
+from atrex_core.comparison import compare
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
 
-STRICT = ("nominal", "skewed", "scales", "ends", "gates")
+STRICT = ("nominal", "skewed", "scales", "ends", "gates", "tails", "cancelling")
 
 
 def shape(tokens: int, hidden: int, intermediate: int, experts: int, top_k: int) -> Workload:
@@ -90,11 +91,12 @@ def test_truth_in_blocks_of_tokens_is_the_truth() -> None:
     assert (lazy.dense() - whole).abs().max() < 1e-12
 
 
-def test_only_the_published_draw_repeats_experts() -> None:
+def test_experts_are_repeated_in_the_published_draw_and_with_gates_alone() -> None:
     workload = shape(64, 8, 4, 8, 4)
     for regime in STRICT:
         ids = draw(workload, regime)["topk_ids"].sort(-1).values
-        assert (ids[:, 1:] > ids[:, :-1]).all()
+        repeated = ids[:, 1:] == ids[:, :-1]
+        assert repeated[:, 0::2].all() if regime == "gates" else not repeated.any()
     ids = draw(workload, "published")["topk_ids"].sort(-1).values
 
     assert (ids[:, 1:] == ids[:, :-1]).any()
@@ -176,7 +178,27 @@ def test_ends_choose_the_first_and_the_last_expert(top_k: int) -> None:
     assert ((ids == 0) | (ids == 8)).any(-1).all()
     assert (ids == 0).any()
     assert (ids == 8).any()
-    assert (inputs["topk_weights"] == torch.tensor(1 / top_k)).all()
+    loud = (ids == 0) | (ids == 8) if top_k > 2 else torch.zeros_like(ids, dtype=torch.bool)
+    assert (inputs["topk_weights"][~loud] == torch.tensor(1 / top_k)).all()
+
+
+def test_the_first_and_the_last_expert_cancel_where_there_are_others() -> None:
+    workload = shape(6, 64, 48, 9, 4)
+    inputs = draw(workload, "ends")
+    others = inputs["topk_weights"].clone()
+    others[:, [0, -1]] = 0
+
+    assert (inputs["topk_ids"][:, 0] == 0).all()
+    assert (inputs["topk_ids"][:, -1] == 8).all()
+    whole, part = (
+        PROBLEM.expected(workload, {**inputs, "topk_weights": weights})["out"].dense()
+        for weights in (inputs["topk_weights"], others)
+    )
+    assert (whole - part).abs().max() < 1e-12 * part.abs().max()
+    one_end = others.clone()
+    one_end[:, 0] = inputs["topk_weights"][:, 0]
+    loud = PROBLEM.expected(workload, {**inputs, "topk_weights": one_end})["out"].dense()
+    assert loud.std() > 10 * part.std()
 
 
 def test_gates_overflow_exponentials_and_outputs_stay_finite() -> None:
@@ -189,11 +211,66 @@ def test_gates_overflow_exponentials_and_outputs_stay_finite() -> None:
     assert PROBLEM.honest(workload, inputs)["out"].isfinite().all()
 
 
+def test_tails_hold_gates_below_zero_that_bf16_holds() -> None:
+    workload = shape(8, 64, 48, 4, 2)
+    inputs = draw(workload, "tails")
+    gates = inputs["hidden_states"].double() @ inputs["w1"][:, :48].double().mT
+    rows = PROBLEM.expected(workload, inputs)["out"].dense().std(-1)
+
+    assert -8 <= gates.min() < -7
+    assert -2 < gates.max() < -1
+    assert (gates[:, 0].max() < -4).all()
+    assert (gates == gates.bfloat16()).all()
+    assert rows.max() / rows.min() < 8
+    assert (inputs["topk_weights"] < 0.05).all()
+    ratio = inputs["topk_weights"].bfloat16().float() / inputs["topk_weights"]
+    assert (ratio < 0.9967).all()
+
+
+def test_ends_of_both_sums_cancel() -> None:
+    workload = shape(5, 64, 48, 4, 3)
+    inputs = draw(workload, "cancelling")
+    x, w1, w2 = (inputs[name].double() for name in ("hidden_states", "w1", "w2"))
+    z = x @ w1[1].T
+    a = z[:, :48].sigmoid() * z[:, :48] * z[:, 48:]
+
+    assert (z - x[:, 1:-1] @ w1[1, :, 1:-1].T).abs().max() < 1e-9
+    assert (x[:, :1] @ w1[1, :, :1].T).std() > 20 * z.std()
+    out, middle = a @ w2[1].T, a[:, 12:36] @ w2[1, :, 12:36].T
+    assert (out - middle).abs().max() < 1e-9
+    assert (a[:, :12] @ w2[1, :, :12].T).std() > 8 * out.std()
+    assert (inputs["topk_weights"] < 0).any(-1).all()
+    assert (inputs["topk_weights"] == 0).any(-1).all()
+
+
 def test_mutants_say_where_they_cannot_be_wrong() -> None:
     mutants = PROBLEM.mutants()
     single, alone = shape(6, 8, 4, 9, 1), shape(1, 8, 4, 9, 2)
 
     with pytest.raises(Inapplicable, match="one route only"):
         mutants["lightest_route_dropped"](single, draw(single, "nominal"))
+    with pytest.raises(Inapplicable, match="one route only"):
+        mutants["repeated_expert_counted_once"](single, draw(single, "nominal"))
+    with pytest.raises(Inapplicable, match="a sum of two"):
+        mutants["routes_added_in_bf16"](alone, draw(alone, "nominal"))
+    with pytest.raises(Inapplicable, match="few rows"):
+        mutants["weights_in_bf16"](alone, draw(alone, "nominal"))
     with pytest.raises(Inapplicable, match="more than its capacity"):
         mutants["over_capacity_dropped"](alone, draw(alone, "nominal"))
+
+
+def test_an_activation_of_its_own_kernel_is_honest_and_fp8_is_not() -> None:
+    workload = shape(40, 128, 96, 4, 2)
+    (spec,) = PROBLEM.outputs(workload)
+    inputs = draw(workload, "tails")
+    expected, honest = (f(workload, inputs)["out"] for f in (PROBLEM.expected, PROBLEM.honest))
+
+    def passes(out: Any) -> bool:
+        return compare(spec, PROBLEM.tolerance(spec), out, expected, honest).passed
+
+    assert passes(PROBLEM.variants()["rounded_silu"](workload, inputs)["out"])
+    assert not passes(PROBLEM.mutants()["fp8_activations"](workload, inputs)["out"])
+
+
+def test_its_name_is_not_released() -> None:
+    assert PROBLEM.release_id == "op_7d3c"

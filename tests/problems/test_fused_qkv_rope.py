@@ -160,3 +160,20 @@ def test_regimes_hold_what_they_are_for() -> None:
 def test_a_single_token_is_rotated_in_the_timed_regime() -> None:
     for seed in range(20):
         assert draw(shape(1), "nominal", seed)["positions"].item() > 0
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_values_without_a_bias_keep_their_denormals(dtype: str) -> None:
+    workload = shape(40, (2, 1), 16, 16, dtype=dtype)
+    inputs = draw(workload, "sparse")
+    truth = PROBLEM.expected(workload, inputs)["v"].dense()
+    least = torch.finfo(inputs["qkv"].dtype).tiny
+
+    assert (truth != 0).sum() == 40
+    assert truth.abs().max() < least
+    assert (truth > 0).any()
+    assert (truth < 0).any()
+    answers = [PROBLEM.honest(workload, inputs)["v"]]
+    answers += [run(workload, inputs)["v"] for run in PROBLEM.variants().values()]
+    assert all(answer.double().equal(truth) for answer in answers)
+    assert inputs["qkv"][:, :48].abs().max() > 0.5

@@ -97,6 +97,7 @@ def test_mutants_that_change_nothing_say_so() -> None:
         "factor_twice": shape(3, 8, 16),
         "summed_in_bf16": shape(3, 2, 16, 2.5),
         "mean": shape(3, 1, 16, 2.5),
+        "truncated": shape(3, 8, 16, 0.7),
         "last_slot_of_next_token": shape(1, 8, 16, 2.5),
     }
     for name, workload in cases.items():
@@ -123,6 +124,10 @@ def test_each_regime_does_what_it_says() -> None:
     assert set(slots.argmax(-1).tolist()) == set(range(6))
     shifted = drawn("shifted")
     assert (shifted.mean().item(), shifted.std().item()) == pytest.approx((1, 0.25), rel=0.05)
+    sums = drawn("brink").sum(1)
+    assert sums.bfloat16().double().div(sums).sub(1).mul(2**12).round().unique().tolist() == [1]
+    assert (sums > 0).any()
+    assert (sums < 0).any()
     size = drawn("rows").square().mean((1, 2))
     assert (size == 0).sum() == 1
     assert size.max() / size[size > 0].min() > 1e6

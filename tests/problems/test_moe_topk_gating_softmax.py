@@ -120,3 +120,28 @@ def test_mutants_of_groups_need_groups() -> None:
 
     with pytest.raises(Inapplicable, match="in no groups"):
         PROBLEM.mutants()["no_groups"](workload, inputs)
+
+
+@pytest.mark.parametrize(("experts", "stride"), [(24, 4), (60, 8), (128, 32), (512, 32)])
+def test_close_experts_are_told_apart_and_stand_in_a_comb_and_in_a_run(
+    experts: int, stride: int
+) -> None:
+    workload = Workload(
+        id="case", axes={"token_count": 5, "num_experts": experts}, init={"top_k": 8}
+    )
+    logits = PROBLEM.draw(workload, regime="close", seed=1, device="cpu")["gating_output"]
+    ordered = logits.sort(-1, descending=True)
+
+    assert ordered.values.diff(dim=-1).unique().tolist() == [-(2.0**-18)]
+    for best in ordered.indices[:, :8].tolist():
+        assert any({one + i * stride for i in range(4)} <= set(best) for one in best)
+        assert any({one + i for i in range(4)} <= set(best) for one in best)
+
+
+def test_neighbours_among_close_experts_may_not_be_swapped() -> None:
+    workload = Workload(id="case", axes={"token_count": 1, "num_experts": 64}, init={"top_k": 8})
+    inputs = PROBLEM.draw(workload, regime="close", seed=1, device="cpu")
+    ids = inputs["gating_output"][0].argsort(descending=True)[:8].tolist()
+
+    assert accepted(workload, inputs, answer(inputs, ids))
+    assert not accepted(workload, inputs, answer(inputs, [*ids[:6], ids[7], ids[6]]))

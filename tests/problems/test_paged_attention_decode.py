@@ -13,7 +13,7 @@ from attrs import evolve
 from atrex_core import ArithmeticPath, DType, Pack, Scale, Tensors, Workload
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
-HARD = ("ragged", "flat", "peaked", "needle")
+HARD = ("ragged", "flat", "peaked", "needle", "crowd")
 
 
 def shape(seqs: int, tokens: int, dtype: str = "bf16") -> Workload:
@@ -68,7 +68,7 @@ def test_truth_and_reference_agree_with_a_slow_loop(id_: str) -> None:
 
 def test_element_d_of_a_key_is_in_pack_d_over_8_at_d_mod_8() -> None:
     workload = shape(1, 2)
-    inputs = dict(draw(workload, "nominal"))
+    inputs = dict(draw(workload, "published"))
     inputs["query"] = torch.zeros(1, 4, 16).bfloat16()
     inputs["query"][:, :, 11] = 4
     inputs["k_cache"] = torch.zeros_like(inputs["k_cache"])
@@ -107,6 +107,19 @@ def test_only_live_slots_are_not_loud(regime: str) -> None:
 
     assert quiet.sum() == inputs["seq_lens"].sum()
     assert torch.equal(quiet, (inputs["k_cache"] != 10_000).any(1).any(1).any(-1))
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 13, 16])
+def test_flat_lengths_are_powers_of_two_and_large_parts_cancel(tokens: int) -> None:
+    workload = shape(3, tokens)
+    inputs = draw(workload, "flat")
+    length = 1 << (tokens.bit_length() - 1)
+    _, v = attention(workload, inputs).fetch(torch.tensor([0, 1, 2]), length)
+
+    assert inputs["seq_lens"].tolist() == [length] * 3
+    assert v.double().sum(1).abs().max() < 30
+    if length > 1:
+        assert v[:, : length // 2].double().sum(1).abs().min() > 150
 
 
 def test_a_needle_decides_for_every_head() -> None:

@@ -34,13 +34,15 @@ def test_nominal_attention_is_as_published() -> None:
     inputs = PAGED.draw(shape, regime="nominal", seed=0, device="cpu")
 
     assert inputs["seq_lens"].tolist() == [128, 128, 128, 128]
-    assert inputs["block_tables"].flatten().tolist() == list(range(32))
+    tables = inputs["block_tables"].flatten()
+    assert len(tables.unique()) == 32
+    assert not (tables == torch.arange(32)).any()
     assert inputs["k_cache"].shape == (48, 4, 16, 16, 8)
     assert inputs["v_cache"].shape == (48, 4, 128, 16)
     assert inputs["k_cache"].float().std().item() == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.parametrize("regime", ["ragged", "flat", "peaked", "needle"])
+@pytest.mark.parametrize("regime", ["ragged", "flat", "peaked", "needle", "crowd"])
 def test_what_must_not_be_read_is_loud_and_finite(regime: str) -> None:
     for id_ in ("smoke-1x5", "smoke-3x37", "smoke-2x32", "smoke-4x19", "5"):
         shape = workload("paged_attention_decode", id_)
@@ -51,11 +53,11 @@ def test_what_must_not_be_read_is_loud_and_finite(regime: str) -> None:
 
             assert (inputs["v_cache"].permute(0, 3, 1, 2)[~live] == loud).all()
             assert (inputs["k_cache"].permute(0, 3, 1, 2, 4)[~live] == loud).all()
-            assert inputs["v_cache"].permute(0, 3, 1, 2)[live].abs().max() < 100
+            assert inputs["v_cache"].permute(0, 3, 1, 2)[live].abs().max() < 5000
             assert live.sum() == inputs["seq_lens"].sum()
 
 
-@pytest.mark.parametrize("regime", ["ragged", "flat", "peaked", "needle"])
+@pytest.mark.parametrize("regime", ["ragged", "needle"])
 def test_tables_are_scattered_and_lengths_are_ragged(regime: str) -> None:
     shape = workload("paged_attention_decode", "0")
     inputs = PAGED.draw(shape, regime=regime, seed=1, device="cpu")
@@ -68,16 +70,16 @@ def test_tables_are_scattered_and_lengths_are_ragged(regime: str) -> None:
     assert lengths.max() == 64
 
 
-def test_one_short_sequence_still_varies() -> None:
+def test_a_single_sequence_is_shorter_in_two_regimes() -> None:
     shape = workload("paged_attention_decode", "5")
     lengths = {
         regime: PAGED.draw(shape, regime=regime, seed=2, device="cpu")["seq_lens"].item()
         for regime in PAGED.regimes(shape)
     }
 
-    assert lengths["nominal"] == lengths["peaked"] == 128
-    assert lengths["flat"] == 1
+    assert [lengths[name] for name in ("nominal", "flat", "peaked", "crowd")] == [128] * 4
     assert 1 < lengths["ragged"] < 128
+    assert 1 < lengths["needle"] < 128
 
 
 def test_a_sequence_without_tokens_gives_zeros() -> None:

@@ -10,7 +10,7 @@ from atrex_core import Pack, Tensors, Workload
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
 
-FULL = ("scattered", "skipped", "paged", "ends")
+FULL = ("nominal", "scattered", "skipped", "ends")
 
 
 def shape(tokens: int, block_size: int = 4, num_blocks: int | None = None) -> Workload:
@@ -101,7 +101,7 @@ def test_the_bound_counts_tokens_that_are_written_and_no_other_slot() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 11, 20], ids=str)
-@pytest.mark.parametrize("regime", ["published", "nominal", *FULL])
+@pytest.mark.parametrize("regime", ["published", *FULL])
 def test_no_two_tokens_share_a_slot_and_all_slots_exist(regime: str, tokens: int) -> None:
     for seed in range(5):
         slots = draw(shape(tokens, 4, 5), regime, seed)["slot_mapping"].tolist()
@@ -114,34 +114,56 @@ def test_no_two_tokens_share_a_slot_and_all_slots_exist(regime: str, tokens: int
 
 def test_regimes_hold_what_they_are_for() -> None:
     workload = shape(22, 4, 9)
-    drawn = {regime: draw(workload, regime) for regime in ("published", "nominal", *FULL)}
+    drawn = {regime: draw(workload, regime) for regime in ("published", *FULL)}
     slots = {regime: inputs["slot_mapping"] for regime, inputs in drawn.items()}
     token = torch.arange(22)
 
-    for regime in ("published", "nominal"):
-        assert slots[regime].equal(token)
-        assert not drawn[regime]["key_cache"].any()
-        assert not drawn[regime]["value_cache"].any()
+    assert slots["published"].equal(token)
+    assert not drawn["published"]["key_cache"].any()
+    assert not drawn["published"]["value_cache"].any()
     assert drawn["nominal"]["key"].max() == 100
     for regime in FULL:
-        assert (drawn[regime]["key_cache"] != 0).all()
-        assert (drawn[regime]["value_cache"] != 0).all()
+        assert (drawn[regime]["key_cache"] != 0).float().mean() > 0.98
+        assert (drawn[regime]["value_cache"] != 0).float().mean() > 0.98
     assert (slots["scattered"] != token).all()
     is_skipped = slots["skipped"] < 0
     assert 0 < is_skipped.sum() < 22
     assert (slots["skipped"] == -1).any()
     assert (drawn["skipped"]["key"][is_skipped] > 5000).all()
     assert (drawn["skipped"]["value"][~is_skipped].abs() < 100).all()
-    assert slots["ends"].tolist() == list(range(35, 13, -1))
+    assert slots["ends"].tolist() == [*range(35, 14, -1), 0]
 
 
-def test_pages_lie_in_any_order_and_are_entered_in_the_middle() -> None:
-    slots = draw(shape(22, 4, 9), "paged")["slot_mapping"]
+def test_blocks_are_moved_as_a_whole_and_entered_in_the_middle() -> None:
+    slots = draw(shape(22, 4, 9), "nominal")["slot_mapping"]
     steps = slots.diff()
 
     assert slots[0] % 4 > 0
     assert ((steps == 1) | (slots[1:] % 4 == 0)).all()
     assert (steps != 1).sum() > 1
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(1, 1), (1, 9), (8, 2), (20, 5), (22, 9)])
+def test_no_token_is_timed_in_the_slot_of_its_own_number(tokens: int, blocks: int) -> None:
+    for seed in range(10):
+        slots = draw(shape(tokens, 4, blocks), "nominal", seed)["slot_mapping"]
+
+        assert (slots != torch.arange(tokens)).all()
+        assert len(slots.unique()) == tokens
+
+
+def test_denormals_of_both_signs_are_copied_and_stay() -> None:
+    workload = shape(22, 4, 9)
+    inputs = draw(workload, "ends")
+    answers = [PROBLEM.honest(workload, inputs)]
+    answers += [run(workload, inputs) for run in PROBLEM.variants().values()]
+
+    for name in ("key_cache", "value_cache"):
+        truth = PROBLEM.expected(workload, inputs)[name].dense()
+        tiny = (truth.abs() < 2.0**-126) & (truth != 0)
+        assert tiny.float().mean() > 0.25
+        assert 0.3 < (truth[tiny] > 0).float().mean() < 0.7
+        assert all(answer[name].double().equal(truth) for answer in answers)
 
 
 def test_a_single_token_is_misplaced_by_its_number_and_skipped_where_tokens_are() -> None:

@@ -15,7 +15,7 @@ PROBLEM = Operator(Pack(name="test", version="1", digest=""))
 
 GONE = -float("inf")
 
-REGIMES = ("nominal", "ties", "adjacent", "zeros", "masked")
+REGIMES = ("nominal", "ties", "adjacent", "zeros", "masked", "strided")
 
 
 def shape(rows: int, width: int, top_k: int) -> Workload:
@@ -165,3 +165,41 @@ def test_neighbours_stand_in_every_order() -> None:
     assert (logits[0::2] > 0).all()
     assert (logits[1::2] < 0).all()
     assert steps[0].unique().tolist() == [2**-23]
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 8], ids=str)
+def test_the_first_threshold_ends_in_a_bit_that_counts(top_k: int) -> None:
+    for seed in range(5):
+        row = draw(shape(1, 300, top_k), "adjacent", seed)["logits"][0]
+        theta, after = row.sort(descending=True).values[top_k - 1 : top_k + 1].view(torch.int32)
+
+        assert theta >> 1 == after >> 1
+
+
+@pytest.mark.parametrize(
+    ("width", "top_k", "stride"), [(4096, 50, 64), (4096, 7, 256), (60, 50, 1), (999, 1, 256)]
+)
+def test_what_is_kept_stands_at_one_residue(width: int, top_k: int, stride: int) -> None:
+    for seed in range(5):
+        logits = draw(shape(3, width, top_k), "strided", seed)["logits"]
+        places = logits.topk(top_k, dim=-1).indices.sort(-1).values
+
+        assert (places.diff(dim=-1) == stride).all()
+        assert places[0::2, 0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 9, 50], ids=str)
+def test_denormals_of_both_signs_are_kept_and_never_decide(top_k: int) -> None:
+    workload = shape(3, 200, top_k)
+    inputs = draw(workload, "strided")
+    ordered = inputs["logits"].sort(-1, descending=True).values
+    tiny = (ordered.abs() < 2.0**-126) & (ordered != 0)
+    truth = PROBLEM.expected(workload, inputs)["out"].dense()
+    answers = [run(workload, inputs)["out"] for run in PROBLEM.variants().values()]
+
+    assert tiny[:, top_k // 2 : top_k].all()
+    assert tiny.sum() == 3 * (top_k - top_k // 2)
+    assert (ordered[tiny] > 0).any()
+    assert (ordered[tiny] < 0).any() or top_k <= 2
+    assert (ordered[:, top_k:] < -0.4).all()
+    assert all(answer.double().equal(truth) for answer in answers)

@@ -12,7 +12,8 @@ from atrex_problems_production.unified_attention.private import Operator, attent
 from atrex_core import ArithmeticPath, Pack, Scale, Tensors, Workload
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
-HARD = ("ragged", "flat", "peaked", "needle")
+HARD = ("ragged", "flat", "peaked", "needle", "crowd")
+RAGGED = ("ragged", "needle")
 
 Check = Callable[..., None]
 
@@ -145,7 +146,7 @@ def test_the_cost_follows_the_lengths_drawn() -> None:
     assert PROBLEM.cost(workload, inputs).flops[ArithmeticPath.BF16_MATRIX] == 4 * 2 * 8 * 34
 
 
-@pytest.mark.parametrize("regime", HARD)
+@pytest.mark.parametrize("regime", RAGGED)
 def test_lengths_are_ragged_and_blocks_are_scattered(regime: str) -> None:
     workload = shape([10] * 40, [40] * 40)
     inputs = draw(workload, regime)
@@ -163,7 +164,41 @@ def test_lengths_are_ragged_and_blocks_are_scattered(regime: str) -> None:
     assert not (table == torch.arange(len(table))).any()
 
 
-@pytest.mark.parametrize("regime", HARD)
+@pytest.mark.parametrize("regime", ["nominal", "flat", "peaked", "crowd"])
+def test_elsewhere_lengths_are_as_given_and_blocks_are_scattered(regime: str) -> None:
+    inputs = draw(shape([3, 1, 9], [9, 30, 9]), regime)
+    table = inputs["block_table"]
+    used = torch.arange(table.shape[1]) * 4 < inputs["seqused_k"][:, None]
+    found = table[used]
+
+    assert inputs["cu_seqlens_q"].tolist() == [0, 3, 4, 13]
+    assert inputs["seqused_k"].tolist() == [9, 30, 9]
+    assert len(found.unique()) == len(found) == 3 + 8 + 3
+    assert not (table == torch.arange(table.numel()).view_as(table))[used].any()
+    if regime == "nominal":
+        assert (table[~used] == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_query_sees_the_key_that_leads_the_crowd(seed: int) -> None:
+    workload = shape([3, 1, 9], [9, 30, 9])
+    call = attention(workload, draw(workload, "crowd", seed))
+    for sequence, (queries, keys) in enumerate([(3, 9), (1, 30), (9, 9)]):
+        k, _ = call.fetch(torch.tensor([sequence]), keys)
+        leading = k[0, :, 0].float().norm(dim=-1).argmax()
+        assert leading <= keys - queries
+
+
+def test_large_parts_of_flat_values_cancel_before_the_last_third() -> None:
+    workload = shape([1], [90])
+    _, v = attention(workload, draw(workload, "flat")).fetch(torch.tensor([0]), 90)
+    sums = v[0, :, 0].double().cumsum(0).abs()
+
+    assert sums[29].min() > 30 * 20
+    assert sums[59:].max() < 60
+
+
+@pytest.mark.parametrize("regime", RAGGED)
 def test_decode_stays_decode_with_contexts_of_any_length(regime: str) -> None:
     inputs = draw(shape([1] * 30, [64] * 30), regime)
 
@@ -172,7 +207,7 @@ def test_decode_stays_decode_with_contexts_of_any_length(regime: str) -> None:
     assert inputs["seqused_k"].min() == 1
 
 
-@pytest.mark.parametrize("regime", HARD)
+@pytest.mark.parametrize("regime", RAGGED)
 def test_one_prompt_has_tokens_before_it(regime: str) -> None:
     for seed in range(20):
         inputs = draw(shape([7]), regime, seed)
@@ -194,7 +229,7 @@ def test_capacity_is_used_but_never_exceeded() -> None:
     # 8 tokens in 2 blocks, and 2 spare ones: room for 16.
     longest = 0
     for seed in range(60):
-        inputs = draw(shape([8] * 12), "flat", seed)
+        inputs = draw(shape([8] * 12), "ragged", seed)
         longest = max(longest, int(inputs["seqused_k"].max()))
 
     assert longest in (15, 16)

@@ -8,12 +8,12 @@ from typing import Any
 from atrex_problems_production._attention import (
     Attention,
     bottom_right,
-    common_mutants,
     exact,
     plain,
     tolerance,
     work,
 )
+from atrex_problems_production._attention_mutants import common_mutants
 from atrex_problems_production._problem import ProductionProblem
 from attrs import evolve
 
@@ -143,7 +143,7 @@ class Operator(ProductionProblem):
             return self.honest(workload, {**inputs, "v": inputs["v"].roll(1, 0)})
 
         return {
-            **common_mutants(attention, _is_single),
+            **common_mutants(attention, _is_single, _longest),
             "one_sequence": starts(one_sequence),
             "equal_lengths": starts(equal_lengths),
             "next_key_too": of_several(next_key_too),
@@ -186,5 +186,9 @@ def _lengths(workload: Workload) -> tuple[list[int], list[int]]:
     return a["seq_lens"], a.get("kv_lens") or a["seq_lens"]
 
 
+def _longest(workload: Workload) -> int:
+    return max(_lengths(workload)[1])
+
+
 def _is_single(workload: Workload) -> bool:
-    return max(_lengths(workload)[1]) == 1
+    return _longest(workload) == 1

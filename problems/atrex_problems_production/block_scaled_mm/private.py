@@ -22,6 +22,9 @@ from atrex_core import (
 )
 from atrex_core.packs import altering, by_rows, coarse
 
+_MANY_GROUPS = 16
+"""Groups from which sums of eleven bits are told from those of a matrix unit."""
+
 
 class Operator(ProductionProblem):
     """`a` times the transpose of `b`, scaled by blocks."""
@@ -146,6 +149,10 @@ class Operator(ProductionProblem):
             "result_in_fp16": result_in(DType.FP16),
             "sums_in_bf16": _sums_in(DType.BF16),
             "sums_in_fp16": _sums_in(DType.FP16),
+            "sums_in_eleven_bits": _where(
+                lambda i: i["a_scales"].shape[1] >= _MANY_GROUPS,
+                _sums_kept(lambda t: coarse(t, 11)),
+            ),
         }
 
 
@@ -194,6 +201,11 @@ def _of_wide(left: Callable[[Workload, Any, Any], Any]) -> Implementation:
 
 def _sums_in(dtype: DType) -> Implementation:
     """Return a mutant that keeps the scaled sums of the groups in a narrower type."""
+    return _sums_kept(lambda total: total.to(torch_dtype(dtype)))
+
+
+def _sums_kept(kept: Callable[[Any], Any]) -> Implementation:
+    """Return a mutant that alters the sum of scaled groups after each of them."""
 
     def mutant(workload: Workload, inputs: Tensors) -> Tensors:
         size = workload.init["group_k"]
@@ -201,7 +213,7 @@ def _sums_in(dtype: DType) -> Implementation:
         right = inputs["b"].float() * _by_block(workload, inputs["b_scales"])
         total: Any = 0
         for a, b in zip(left.split(size, 1), right.split(size, 1), strict=True):
-            total = total + (a @ b.t()).to(torch_dtype(dtype))
+            total = kept(total + a @ b.t())
         return {"out": total.float()}
 
     return mutant

@@ -7,6 +7,7 @@ from typing import Any
 
 from atrex_problems_production._delta_rule import chunked, interleaved, rejoined
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -145,6 +146,11 @@ class Operator(ProductionProblem):
         def unscaled(workload: Workload, inputs: Tensors) -> Tensors:
             return self.run_reference(workload, inputs, **{**workload.init, "scale": 1.0})
 
+        def default_scale(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.init.get("scale") is None:
+                raise Inapplicable("it is the right one")
+            return self.run_reference(workload, inputs, **{**workload.init, "scale": None})
+
         def of_other_chunk(shift: int) -> Implementation:
             def mutant(workload: Workload, inputs: Tensors) -> Tensors:
                 if inputs["h"].shape[1] == 1:
@@ -198,6 +204,8 @@ class Operator(ProductionProblem):
             "state_transposed": altering(self.honest, h=transposed),
             "chunks_twice_as_long": chunks_twice_as_long,
             "no_short_chunk": no_short_chunk,
+            "truncated": storing(self, toward_zero),
+            "default_scale": default_scale,
             "gates_of_next_head": altering(self.honest, g=lambda i: i["g"].roll(1, -1)),
             "interleaved_heads": altering(
                 self.honest,

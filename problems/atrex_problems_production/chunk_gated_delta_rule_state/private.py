@@ -17,6 +17,7 @@ from atrex_problems_production._delta_rule import (
     unchanged,
 )
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -31,6 +32,9 @@ from atrex_core import (
     Workload,
 )
 from atrex_core.packs import altering, coarse
+
+_CHUNK_SIZE = 64
+"""What `Model` takes for a chunk unless told otherwise."""
 
 Decay = Callable[[Any], Any]
 """What rows and the state are multiplied by, from g of a chunk's rows."""
@@ -164,6 +168,10 @@ class Operator(ProductionProblem):
             rows, state = _decays(gates)
             return rows, torch.ones_like(state)
 
+        def narrow_of_state(gates: Any) -> Any:
+            rows, state = _decays(gates)
+            return rows, as_bf16(state)
+
         def to_lowest(gates: Any) -> Any:
             lowest = gates.amin(2, keepdim=True)
             return (lowest - gates).exp(), lowest.exp()
@@ -197,6 +205,14 @@ class Operator(ProductionProblem):
             w[:, read:] = 0
             return self.honest(workload, {**inputs, "w": w})
 
+        def default_chunks(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.axes["token_count"] <= workload.init["chunk_size"]:
+                raise Inapplicable("there is one chunk")
+            if workload.init["chunk_size"] == _CHUNK_SIZE:
+                raise Inapplicable("it is the right size")
+            other = self.run_reference(workload, inputs)
+            return {**self.honest(workload, inputs), "final_state": other["final_state"]}
+
         def short_chunk_ends_at_zero(workload: Workload, inputs: Tensors) -> Tensors:
             """Take g of the last row from padding."""
             size = workload.init["chunk_size"]
@@ -226,7 +242,11 @@ class Operator(ProductionProblem):
             "factored_decay": walking(factored, rows=16),
             "no_ties": walking(no_ties),
             "no_decay_of_state": walking(not_of_state),
+            "decay_of_state_in_bf16": walking(narrow_of_state),
             "short_chunk_ends_at_zero": short_chunk_ends_at_zero,
+            "default_chunk_size": default_chunks,
+            "truncated_states": storing(self, toward_zero, "h"),
+            "truncated_values": storing(self, toward_zero, "v_new"),
             "bf16_state": walking(_decays, kept=as_bf16),
             "fp16_state": walking(_decays, kept=as_fp16),
             "coarse_state_read": walking(_decays, read=lambda m: coarse(m, 3)),

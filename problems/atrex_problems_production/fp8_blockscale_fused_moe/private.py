@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,9 +10,11 @@ from atrex_problems_production._fp8 import as_codes
 from atrex_problems_production._moe import (
     Expert,
     Sizes,
+    first_product_in_bf16,
     gated,
     mix,
     swiglu,
+    without_last,
     wrong_activations,
     wrong_routes,
 )
@@ -34,6 +36,12 @@ from atrex_core.packs import altering, coarse
 
 _BLOCK = 1 << 26
 """Elements of the truth that are held at once."""
+
+_FEW = 4
+"""Columns of thousands that a kernel may forget at the end of a sum."""
+
+_DEFAULT_TILE = (128, 128)
+"""Rows and columns of a matrix that share a scale, unless a workload says otherwise."""
 
 _EXPERTS = ("w1", "w2", "fc1_scale", "fc2_scale")
 """What is read of an expert only if a token chose it."""
@@ -150,21 +158,18 @@ class Operator(ProductionProblem):
         def e5m2_activations(gate: Any, up: Any) -> Any:
             return coarse(swiglu(gate, up), 3)
 
-        def next_block(name: str, axis: int) -> Implementation:
-            return altering(self.honest, **{name: lambda i: i[name].roll(-1, axis)})
+        def routes_added_in_bf16(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.axes["top_k"] < 3:
+                raise Inapplicable("a sum of two is rounded once, less than the output is")
+            out = mixed(workload, inputs, added_in=torch.bfloat16)
+            return finished(inputs, out.float())
 
-        def last_block_unscaled(name: str) -> Implementation:
-            def change(inputs: Tensors) -> Any:
-                scales = inputs[name].clone()
-                scales[..., -1] = 1.0
-                return scales
+        def last_columns_ignored(inputs: Tensors) -> Any:
+            hidden = inputs["hidden_states"]
+            return without_last(hidden.view(torch.uint8), _FEW).view(hidden.dtype)
 
-            return altering(self.honest, **{name: change})
-
-        def scales_of_next_token(workload: Workload, inputs: Tensors) -> Tensors:
-            if workload.axes["token_count"] == 1:
-                raise Inapplicable("there is no other token")
-            return next_block("a_scale", 0)(workload, inputs)
+        def last_channels_ignored(gate: Any, up: Any) -> Any:
+            return without_last(swiglu(gate, up), _FEW)
 
         def not_clamped(workload: Workload, inputs: Tensors) -> Tensors:
             """Give NaN for what is out of range, as a plain cast may."""
@@ -175,21 +180,83 @@ class Operator(ProductionProblem):
                 "out": finished(inputs, out)["out"].float().masked_fill(beyond, torch.nan).to(dtype)
             }
 
-        activations = {**wrong_activations(), "e5m2_activations": e5m2_activations}
+        activations = {
+            **wrong_activations(),
+            "e5m2_activations": e5m2_activations,
+            "last_channels_ignored": last_channels_ignored,
+        }
         return {
             **{n: with_expert(partial(gated, activate=a)) for n, a in activations.items()},
             **wrong_routes(self.honest),
             "one_scale_for_all_activations": one_scale_for_all,
+            **self._wrong_scales(),
+            "last_columns_ignored": altering(self.honest, hidden_states=last_columns_ignored),
+            "first_product_in_bf16": with_expert(first_product_in_bf16),
+            "routes_added_in_bf16": routes_added_in_bf16,
+            "not_clamped": not_clamped,
+        }
+
+    def _wrong_scales(self) -> Mapping[str, Implementation]:
+        """Take another block's scale, one for several blocks, or none."""
+
+        def with_scales(name: str, change: Callable[[Any], Any]) -> Implementation:
+            return altering(self.honest, **{name: lambda inputs: change(inputs[name])})
+
+        def next_block(name: str, axis: int) -> Implementation:
+            return with_scales(name, lambda scales: scales.roll(-1, axis))
+
+        def last_block_unscaled(scales: Any) -> Any:
+            scales = scales.clone()
+            scales[..., -1] = 1.0
+            return scales
+
+        def of_first_block(scales: Any) -> Any:
+            inner = (slice(None), *[slice(1)] * (scales.ndim - 1))
+            return scales[inner].expand(scales.shape).contiguous()
+
+        def averaged(scales: Any) -> Any:
+            inner = tuple(range(1, scales.ndim))
+            return scales.mean(inner, keepdim=True).expand(scales.shape).contiguous()
+
+        def scales_of_next_token(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.axes["token_count"] == 1:
+                raise Inapplicable("there is no other token")
+            return next_block("a_scale", 0)(workload, inputs)
+
+        def default_size(axis: int, *names: str) -> Implementation:
+            """Find the scale of a value as if blocks had the default size along an axis."""
+
+            def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+                size, assumed = _tile(workload)[axis], _DEFAULT_TILE[axis]
+                if size == assumed:
+                    raise Inapplicable("the default is right here")
+
+                def change(scales: Any) -> Any:
+                    count = scales.shape[axis - 2]
+                    found = [min(i * size // assumed, count - 1) for i in range(count)]
+                    index = scales.new_tensor(found).long()
+                    return scales.index_select(axis - 2, index)
+
+                changed = {name: change(inputs[name]) for name in names}
+                return self.honest(workload, {**inputs, **changed})
+
+            return mutant
+
+        every = ("a_scale", "fc1_scale", "fc2_scale")
+        return {
             "a_scale_of_next_block": next_block("a_scale", 1),
             "fc1_scale_of_next_rows": next_block("fc1_scale", 1),
             "fc1_scale_of_next_columns": next_block("fc1_scale", 2),
             "fc2_scale_of_next_rows": next_block("fc2_scale", 1),
             "fc2_scale_of_next_columns": next_block("fc2_scale", 2),
             "fc1_scale_of_next_expert": next_block("fc1_scale", 0),
-            "last_block_unscaled_in_a": last_block_unscaled("a_scale"),
-            "last_block_unscaled_in_w2": last_block_unscaled("fc2_scale"),
+            "last_block_unscaled_in_a": with_scales("a_scale", last_block_unscaled),
+            "last_block_unscaled_in_w2": with_scales("fc2_scale", last_block_unscaled),
             "a_scale_of_next_token": scales_of_next_token,
-            "not_clamped": not_clamped,
+            **{f"{name}_of_first_block": with_scales(name, of_first_block) for name in every},
+            **{f"{name}_averaged": with_scales(name, averaged) for name in every},
+            "default_scale_block_n": default_size(0, "fc1_scale", "fc2_scale"),
+            "default_scale_block_k": default_size(1, *every),
         }
 
     def _cost(
@@ -215,8 +282,12 @@ def mixed(
     expert: Expert = gated,
     some: slice = slice(None),
     wide: Any = None,
+    added_in: Any = None,
 ) -> Any:
-    """Return the sums of some tokens' routes, not clamped, in fp32 or in `wide`."""
+    """Return the sums of some tokens' routes, not clamped, in fp32 or in `wide`.
+
+    Routes may be added up in another dtype than all else.
+    """
     import torch
 
     wide = wide or torch.float32
@@ -240,6 +311,7 @@ def mixed(
         rows=rows,
         matrices=matrices,
         expert=expert,
+        added_in=added_in,
     )
 
 
@@ -259,5 +331,5 @@ def _dtype(workload: Workload) -> DType:
 
 
 def _tile(workload: Workload) -> tuple[int, int]:
-    axes = workload.axes
-    return axes.get("scale_block_n", 128), axes.get("scale_block_k", 128)
+    n, k = _DEFAULT_TILE
+    return workload.axes.get("scale_block_n", n), workload.axes.get("scale_block_k", k)

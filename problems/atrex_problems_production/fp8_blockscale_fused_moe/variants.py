@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,8 +13,6 @@ from atrex_problems_production.fp8_blockscale_fused_moe.private import finished,
 
 from atrex_core import Implementation, Tensors, Workload
 
-_GROUP = 128
-
 
 def _with(expert: Expert) -> Implementation:
     def variant(workload: Workload, inputs: Tensors) -> Tensors:
@@ -22,13 +21,23 @@ def _with(expert: Expert) -> Implementation:
     return variant
 
 
+def _in_groups_of_k(expert: Callable[..., Any]) -> Implementation:
+    """Tell the expert how many columns share a scale."""
+
+    def variant(workload: Workload, inputs: Tensors) -> Tensors:
+        group = workload.init.get("scale_block_k", 128)
+        return _with(partial(expert, group=group))(workload, inputs)
+
+    return variant
+
+
 def _rounded(values: Any) -> Any:
     return values.bfloat16().float()
 
 
-def _in_groups(values: Any, dtype: Any, *, powers: bool = False) -> Any:
+def _in_groups(values: Any, dtype: Any, group: int, *, powers: bool = False) -> Any:
     """Round to fp8 with one scale for each group of a row."""
-    groups = values.unflatten(-1, (-1, _GROUP))
+    groups = values.unflatten(-1, (-1, group))
     scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / torch.finfo(dtype).max
     if powers:
         scales = scales.log2().ceil().exp2()
@@ -47,20 +56,22 @@ def bf16_operands(rows: Any, weights: Any, first: Any, second: Any) -> Any:
     return _rounded(swiglu(gate, up)) @ _rounded(second).T * weights
 
 
-def fp8_groups(rows: Any, weights: Any, first: Any, second: Any) -> Any:
+def fp8_groups(rows: Any, weights: Any, first: Any, second: Any, *, group: int) -> Any:
     gate, up = (rows @ first.T).chunk(2, dim=-1)
-    return _in_groups(swiglu(gate, up), torch.float8_e4m3fn) @ second.T * weights
+    return _in_groups(swiglu(gate, up), torch.float8_e4m3fn, group) @ second.T * weights
 
 
-def fp8_groups_weighed_first(rows: Any, weights: Any, first: Any, second: Any) -> Any:
+def fp8_groups_weighed_first(
+    rows: Any, weights: Any, first: Any, second: Any, *, group: int
+) -> Any:
     gate, up = (rows @ first.T).chunk(2, dim=-1)
     a = swiglu(gate, up) * weights
-    return _in_groups(a, torch.float8_e4m3fnuz, powers=True) @ second.T
+    return _in_groups(a, torch.float8_e4m3fnuz, group, powers=True) @ second.T
 
 
 VARIANTS: Mapping[str, Implementation] = {
     "split_sums": _with(split_sums),
     "bf16_operands": _with(bf16_operands),
-    "fp8_groups": _with(fp8_groups),
-    "fp8_groups_weighed_first": _with(fp8_groups_weighed_first),
+    "fp8_groups": _in_groups_of_k(fp8_groups),
+    "fp8_groups_weighed_first": _in_groups_of_k(fp8_groups_weighed_first),
 }

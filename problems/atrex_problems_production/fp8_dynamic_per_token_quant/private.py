@@ -7,6 +7,7 @@ from typing import Any
 
 from atrex_problems_production._fp8 import (
     LARGEST,
+    ROWS,
     Quantise,
     Quantiser,
     as_codes,
@@ -80,15 +81,16 @@ class Operator(ProductionProblem):
         return {
             "no_least_scale": q.scaled(lambda w, x: largest(x) / _limit(w)),
             "signed_maximum": q.scaled(lambda w, x: x.amax(-1).clamp(min=_LEAST) / _limit(w)),
-            "misses_last_column": q.scaled(lambda w, x: _scales(w, x[:, :-1])),
             "half_of_the_row": q.scaled(lambda w, x: _scales(w, x[:, : (x.shape[1] + 1) // 2])),
             "limit_of_another_type": q.scaled(
                 lambda w, x: largest(x).clamp(min=_LEAST) / (688 - _limit(w))
             ),
             "limit_of_224": q.scaled(lambda _, x: largest(x).clamp(min=_LEAST) / 224),
+            "one_for_zero_rows": q.of_several(_one_for_zero_rows, ROWS),
             **q.shared_scales(),
             **q.steps_in_bf16(),
             **q.wrong_codes(),
+            **q.wrong_ends(exact=True),
             "reciprocal_scale": self._reciprocal_scale,
         }
 
@@ -111,6 +113,10 @@ def _limit(workload: Workload) -> float:
 
 def _scales(workload: Workload, x: Any) -> Any:
     return largest(x).clamp(min=_LEAST) / _limit(workload)
+
+
+def _one_for_zero_rows(workload: Workload, x: Any) -> Any:
+    return _scales(workload, x).masked_fill(largest(x) == 0, 1.0)
 
 
 def _quantised_by(quantise: Quantise) -> Implementation:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from atrex_problems_production._fp8 import as_codes
+from atrex_problems_production._fp8 import as_codes, units_off
 
 from atrex_core import DType, Implementation, Tensors, Workload, torch_dtype
 
@@ -42,8 +42,23 @@ def reciprocals(workload: Workload, inputs: Tensors) -> Tensors:
     return {"quantized": quantized, "scales": scales}
 
 
+def _fast(units: int) -> Implementation:
+    """Return what gets scales and reciprocals that are off as those of fast divisions are."""
+
+    def run(workload: Workload, inputs: Tensors) -> Tensors:
+        dtype, limit = _kind(workload)
+        x = inputs["x"].float()
+        scales = units_off(x.abs().amax(-1).clamp(min=1e-12) / limit, units)
+        factors = units_off(scales.reciprocal(), -units // 2)
+        return {"quantized": as_codes(x * factors[:, None], dtype), "scales": scales}
+
+    return run
+
+
 VARIANTS: Mapping[str, Implementation] = {
     "divided": divided,
     "one_factor": one_factor,
     "reciprocals": reciprocals,
+    "fast_up": _fast(2),
+    "fast_down": _fast(-2),
 }

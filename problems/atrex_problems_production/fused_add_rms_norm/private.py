@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import MANY_ROWS, storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -13,11 +14,15 @@ from atrex_core import (
     Cost,
     DType,
     Implementation,
+    Inapplicable,
     Tensors,
     TensorSpec,
     Workload,
 )
 from atrex_core.packs import altering, by_rows
+
+_EPS = 1e-6
+"""What `Model` adds to the mean square unless told otherwise."""
 
 
 class Operator(ProductionProblem):
@@ -70,6 +75,11 @@ class Operator(ProductionProblem):
         def no_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
             return self.run_reference(workload, inputs, eps=0.0)
 
+        def default_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.init["eps"] == _EPS:
+                raise Inapplicable("it is the right one")
+            return self.run_reference(workload, inputs)
+
         def not_normalised(_: Workload, inputs: Tensors) -> Tensors:
             total = inputs["x"] + inputs["residual"]
             return {"out": total * inputs["weight"], "residual": total}
@@ -78,23 +88,51 @@ class Operator(ProductionProblem):
             out = self.honest(workload, inputs)["out"]
             return {"out": out, "residual": inputs["residual"].clone()}
 
-        def half_of_the_row(workload: Workload, inputs: Tensors) -> Tensors:
-            total = inputs["x"] + inputs["residual"]
-            wide = total.float()
-            seen = wide[:, : (wide.shape[1] + 1) // 2]
-            scale = (seen.square().mean(-1, keepdim=True) + workload.init["eps"]).rsqrt()
-            out = (wide * scale * inputs["weight"].float()).bfloat16()
-            return {"out": out, "residual": total}
+        def normalised_residual(workload: Workload, inputs: Tensors) -> Tensors:
+            out = self.honest(workload, inputs)["out"]
+            return {"out": out, "residual": out.clone()}
+
+        def by(
+            columns: Callable[[int], int] = lambda hidden: hidden,
+            centre: Callable[[Any], Any] = lambda _: 0,
+        ) -> Implementation:
+            """Take the mean square of the first few columns, or remove something from the sum."""
+
+            def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+                total = inputs["x"] + inputs["residual"]
+                wide = total.float()
+                wide = wide - centre(wide)
+                seen = wide[:, : columns(wide.shape[1])]
+                scale = (seen.square().mean(-1, keepdim=True) + workload.init["eps"]).rsqrt()
+                out = (wide * scale * inputs["weight"].float()).bfloat16()
+                return {"out": out, "residual": total}
+
+            return mutant
+
+        def truncated_residual(workload: Workload, inputs: Tensors) -> Tensors:
+            if len(inputs["x"]) < MANY_ROWS:
+                raise Inapplicable("there are few rows")
+            out = self.honest(workload, inputs)["out"]
+            total = inputs["x"].float() + inputs["residual"].float()
+            return {"out": out, "residual": toward_zero(total, inputs["x"].dtype)}
 
         return {
             "no_epsilon": no_epsilon,
             "not_normalised": not_normalised,
             "old_residual": old_residual,
-            "half_of_the_row": half_of_the_row,
+            "normalised_residual": normalised_residual,
+            "default_epsilon": default_epsilon,
+            "half_of_the_row": by(columns=lambda hidden: (hidden + 1) // 2),
+            "last_column_not_summed": by(columns=lambda hidden: hidden - 1),
+            "mean_removed": by(centre=lambda wide: wide.mean(-1, keepdim=True)),
+            "last_column_not_weighed": altering(self.honest, weight=_but_the_last),
+            "weight_plus_one": altering(self.honest, weight=lambda i: i["weight"] + 1),
             "no_residual": altering(self.honest, residual=lambda i: i["residual"] * 0),
             "no_x": altering(self.honest, x=lambda i: i["x"] * 0),
             "no_weight": altering(self.honest, weight=lambda i: i["weight"] * 0 + 1),
             "shifted_columns": altering(self.honest, residual=lambda i: i["residual"].roll(1, -1)),
+            "truncated": storing(self, toward_zero),
+            "truncated_residual": truncated_residual,
         }
 
 
@@ -104,3 +142,9 @@ def _sizes(workload: Workload) -> tuple[int, int]:
 
 def _rounded_sum(x: Any, residual: Any) -> Any:
     return (x.double() + residual.double()).bfloat16().double()
+
+
+def _but_the_last(inputs: Tensors) -> Any:
+    weight = inputs["weight"].clone()
+    weight[-1] = 1
+    return weight

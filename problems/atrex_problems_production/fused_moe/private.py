@@ -9,19 +9,24 @@ from typing import Any
 from atrex_problems_production._moe import (
     Expert,
     Sizes,
+    first_product_in_bf16,
     gated,
     mix,
+    second_product_in_bf16,
     swiglu,
+    without_last,
     wrong_activations,
     wrong_routes,
 )
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import MANY_ROWS
 
 from atrex_core import (
     ArithmeticPath,
     Cost,
     DType,
     Implementation,
+    Inapplicable,
     RowBlocks,
     Tensors,
     TensorSpec,
@@ -109,12 +114,14 @@ class Operator(ProductionProblem):
         return {"out": RowBlocks(shape=shape, step=step, compute=compute)}
 
     def tolerance(self, output: TensorSpec) -> Tolerance:
-        """Judge the fp32 result by the epsilon of bf16, for four roundings to it on the way.
+        """Judge the fp32 result by the epsilon of bf16, for five roundings to it on the way.
 
-        Rounded in all four places, results are off by 0.2 to 0.7 % (relative L2, small shapes);
-        with activations in fp8, by 1.3 to 5 %.
+        Beside those that the reference names, SiLU by itself may be rounded before `up` is
+        multiplied, as where the activation is a kernel of its own. Results are then off by 0.3 to
+        0.7 % (relative L2; most with few routes and channels), single elements of large outputs
+        by up to six times that; with activations in fp8, by 1.3 to 5 %.
         """
-        return Tolerance(dtype=DType.BF16, relative_l2=4, row_l2=8, element=3)
+        return Tolerance(dtype=DType.BF16, relative_l2=5, row_l2=8, element=5)
 
     def cost(self, workload: Workload, inputs: Tensors | None = None) -> Cost:
         """Count the routes and the experts that were drawn; both weights and rows once."""
@@ -154,7 +161,8 @@ class Operator(ProductionProblem):
         )
 
     def own_mutants(self) -> Mapping[str, Implementation]:
-        """Confuse experts, routes and weights, or what happens between the two products."""
+        """Confuse experts, routes and weights, or what happens in and between the two products."""
+        import torch
 
         def with_expert(expert: Expert) -> Implementation:
             def mutant(workload: Workload, inputs: Tensors) -> Tensors:
@@ -168,11 +176,46 @@ class Operator(ProductionProblem):
         def weighing_first(rows: Any, weights: Any, first: Any, second: Any) -> Any:
             return gated(rows * weights, 1.0, first, second)
 
-        activations = {**wrong_activations(), "fp8_activations": fp8_activations}
+        def last_channel_ignored(gate: Any, up: Any) -> Any:
+            return without_last(swiglu(gate, up), 1)
+
+        def repeated_expert_once(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.axes["top_k"] == 1:
+                raise Inapplicable("a token has one route only")
+            ids = inputs["topk_ids"]
+            again = (ids[:, :, None] == ids[:, None, :]).tril(-1).any(-1)
+            weights = inputs["topk_weights"].masked_fill(again, 0.0)
+            return self.honest(workload, {**inputs, "topk_weights": weights})
+
+        def routes_added_in_bf16(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.axes["top_k"] < 3:
+                raise Inapplicable("a sum of two is rounded once, as a route may be")
+            out = _in_fp32(workload, inputs, added_in=torch.bfloat16)["out"]
+            return {"out": out.float()}
+
+        def weights_in_bf16(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.axes["token_count"] < MANY_ROWS:
+                raise Inapplicable("there are few rows")
+            weights = inputs["topk_weights"].bfloat16().float()
+            return self.honest(workload, {**inputs, "topk_weights": weights})
+
+        activations = {
+            **wrong_activations(),
+            "fp8_activations": fp8_activations,
+            "last_channel_ignored": last_channel_ignored,
+        }
         return {
             **{n: with_expert(partial(gated, activate=a)) for n, a in activations.items()},
             **wrong_routes(self.honest),
             "weights_applied_first": with_expert(weighing_first),
+            "weights_in_bf16": weights_in_bf16,
+            "repeated_expert_counted_once": repeated_expert_once,
+            "routes_added_in_bf16": routes_added_in_bf16,
+            "first_product_in_bf16": with_expert(first_product_in_bf16),
+            "second_product_in_bf16": with_expert(second_product_in_bf16),
+            "last_column_ignored": altering(
+                self.honest, hidden_states=lambda i: without_last(i["hidden_states"], 1)
+            ),
             "shifted_columns": altering(
                 self.honest, hidden_states=lambda i: i["hidden_states"].roll(1, -1)
             ),
@@ -183,7 +226,9 @@ class Operator(ProductionProblem):
         return sum(spec.nbytes for spec in self.inputs(workload) if spec.name not in ("w1", "w2"))
 
 
-def _in_fp32(workload: Workload, inputs: Tensors, expert: Expert) -> Tensors:
+def _in_fp32(
+    workload: Workload, inputs: Tensors, expert: Expert = gated, added_in: Any = None
+) -> Tensors:
     hidden, w1, w2 = inputs["hidden_states"], inputs["w1"], inputs["w2"]
     out = mix(
         inputs["topk_ids"],
@@ -192,5 +237,6 @@ def _in_fp32(workload: Workload, inputs: Tensors, expert: Expert) -> Tensors:
         rows=lambda tokens: hidden[tokens].float(),
         matrices=lambda number: (w1[number].float(), w2[number].float()),
         expert=expert,
+        added_in=added_in,
     )
     return {"out": out}

@@ -41,6 +41,13 @@ def rounded_everywhere(rows: Any, weights: Any, first: Any, second: Any) -> Any:
     return _rounded(_rounded(swiglu(gate, up)) @ second.T * weights)
 
 
+def rounded_silu(rows: Any, weights: Any, first: Any, second: Any) -> Any:
+    """Round everywhere, and SiLU by itself before it is multiplied, as a kernel of its own may."""
+    gate, up = _rounded(rows @ first.T).chunk(2, dim=-1)
+    activated = _rounded(_rounded(gate * gate.sigmoid()) * up)
+    return _rounded(_rounded(activated @ second.T) * weights)
+
+
 def rounded_activations(rows: Any, weights: Any, first: Any, second: Any) -> Any:
     """Round the operand of the second product only; sum in another order."""
     gate, up = _split(rows, first).chunk(2, dim=-1)
@@ -55,6 +62,7 @@ def weights_folded(rows: Any, weights: Any, first: Any, second: Any) -> Any:
 
 VARIANTS: Mapping[str, Implementation] = {
     "rounded_everywhere": _with(rounded_everywhere),
+    "rounded_silu": _with(rounded_silu),
     "rounded_activations": _with(rounded_activations),
     "weights_folded": _with(weights_folded),
 }

@@ -12,6 +12,7 @@ from atrex_core import (
     Cost,
     DType,
     Implementation,
+    Inapplicable,
     Tensors,
     TensorSpec,
     Workload,
@@ -84,6 +85,19 @@ class Operator(ProductionProblem):
         def no_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
             return self.run_reference(workload, inputs, **{**workload.init, "eps": 0.0})
 
+        def default_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
+            if _eps(workload) == _EPS:
+                raise Inapplicable("it is the right one")
+            return self.run_reference(workload, inputs, **{**workload.init, "eps": _EPS})
+
+        def not_weighed_last(name: str) -> Callable[[Tensors], Any]:
+            def change(inputs: Tensors) -> Any:
+                weight = inputs[name].clone()
+                weight[-1] = 1
+                return weight
+
+            return change
+
         def by(
             mean: Callable[[Any], Any] = _mean,
             centre: Callable[[Any], Any] = lambda _: 0,
@@ -136,9 +150,11 @@ class Operator(ProductionProblem):
 
         return {
             "no_epsilon": no_epsilon,
+            "default_epsilon": default_epsilon,
             "one_scale_for_all_heads": by(mean=lambda s: s.mean((-1, -2), keepdim=True)),
             "scale_of_next_head": by(mean=lambda s: _mean(s).roll(1, 1)),
             "half_of_the_head": by(mean=lambda s: _mean(s[..., : (s.shape[-1] + 1) // 2])),
+            "last_column_not_summed": by(mean=lambda s: _mean(s[..., :-1])),
             "sum_for_mean": by(mean=lambda s: s.sum(-1, keepdim=True)),
             "mean_removed": by(centre=_mean),
             "coarse_middle": by(middle=lambda normed: coarse(normed, 3)),
@@ -153,6 +169,12 @@ class Operator(ProductionProblem):
             "one_value_one_step_off": values(one_step_off),
             "swapped_weights": altering(
                 self.honest, q_weight=lambda i: i["k_weight"], k_weight=lambda i: i["q_weight"]
+            ),
+            "last_query_column_not_weighed": altering(
+                self.honest, q_weight=not_weighed_last("q_weight")
+            ),
+            "last_key_column_not_weighed": altering(
+                self.honest, k_weight=not_weighed_last("k_weight")
             ),
             "no_query_weight": altering(self.honest, q_weight=lambda i: i["q_weight"] * 0 + 1),
             "key_weight_plus_one": altering(self.honest, k_weight=lambda i: i["k_weight"] + 1),

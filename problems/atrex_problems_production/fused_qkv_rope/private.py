@@ -120,6 +120,19 @@ class Operator(ProductionProblem):
             base = 10 * workload.init.get("rope_base", _BASE)
             return self.run_reference(workload, inputs, **{**workload.init, "rope_base": base})
 
+        def default_base(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.init.get("rope_base", _BASE) == _BASE:
+                raise Inapplicable("it is the default")
+            init = {**workload.init, "rope_base": _BASE}
+            return self.run_reference(workload, inputs, **init)
+
+        def denormals_flushed(workload: Workload, inputs: Tensors) -> Tensors:
+            if _sizes(workload).with_bias:
+                raise Inapplicable("values are sums, and large")
+            right = self.honest(workload, inputs)
+            v = right["v"]
+            return {**right, "v": v.masked_fill(v.abs() < torch.finfo(v.dtype).tiny, 0.0)}
+
         def frequency(change: Callable[[Any, Any], Any]) -> Implementation:
             def mutant(workload: Workload, inputs: Tensors) -> Tensors:
                 s = _sizes(workload)
@@ -189,6 +202,7 @@ class Operator(ProductionProblem):
             "frequencies_of_whole_head": partial_only(_frequencies_of_whole_head),
             "zeros_beyond_rope_dim": partial_only(zeros_beyond),
             "other_base": other_base,
+            "default_base": default_base,
             "half_the_exponent": frequency(lambda base, x: base ** (-x / 2)),
             "next_frequency": frequency(lambda base, x: base ** -(x + x[1])),
             "coarse_frequencies": frequency(lambda base, x: coarse(base**-x, 11)),
@@ -199,6 +213,7 @@ class Operator(ProductionProblem):
             "no_bias": biased(lambda workload, bare, _: self.honest(workload, bare)),
             "bias_after_rotation": biased(bias_after),
             "bias_not_on_v": biased(bias_not_on_v),
+            "denormals_flushed": denormals_flushed,
             "next_head": moved(lambda r: {"q": r["q"].roll(1, 1)}),
             "keys_for_values": moved(lambda r: {"v": r["k"]}),
             "values_for_keys": moved(lambda r: {"k": r["v"]}),

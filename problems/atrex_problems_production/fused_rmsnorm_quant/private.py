@@ -7,6 +7,7 @@ from typing import Any
 
 from atrex_problems_production._fp8 import LARGEST, Quantise, Quantiser, as_codes, largest, specs
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import MANY_ROWS, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -15,6 +16,7 @@ from atrex_core import (
     Cost,
     DType,
     Implementation,
+    Inapplicable,
     Rule,
     Tensors,
     TensorSpec,
@@ -109,6 +111,23 @@ class Operator(ProductionProblem):
         def no_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
             return self.run_reference(workload, inputs, **{**workload.init, "eps": 0.0})
 
+        def default_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
+            if _eps(workload) == _EPS:
+                raise Inapplicable("it is the right one")
+            return self.run_reference(workload, inputs, **{**workload.init, "eps": _EPS})
+
+        def truncated_residual(workload: Workload, inputs: Tensors) -> Tensors:
+            if len(inputs["x"]) < MANY_ROWS:
+                raise Inapplicable("there are few rows")
+            total = inputs["x"].float() + inputs["residual"].float()
+            stored = toward_zero(total, inputs["x"].dtype)
+            return {**self.honest(workload, inputs), "residual": stored}
+
+        def not_weighed_last(inputs: Tensors) -> Any:
+            weight = inputs["weight"].clone()
+            weight[-1] = 1
+            return weight
+
         def old_residual(workload: Workload, inputs: Tensors) -> Tensors:
             return {**self.honest(workload, inputs), "residual": inputs["residual"].clone()}
 
@@ -130,25 +149,29 @@ class Operator(ProductionProblem):
 
         return {
             "no_epsilon": no_epsilon,
+            "default_epsilon": default_epsilon,
             "old_residual": old_residual,
             "residual_of_x": residual_of_x,
             "no_residual": altering(self.honest, residual=lambda i: i["residual"] * 0),
             "no_x": altering(self.honest, x=lambda i: i["x"] * 0),
+            "truncated_residual": truncated_residual,
+            "last_column_not_weighed": altering(self.honest, weight=not_weighed_last),
+            "weight_plus_one": altering(self.honest, weight=lambda i: i["weight"] + 1),
             "no_weight": altering(self.honest, weight=lambda i: i["weight"] * 0 + 1),
             "shifted_columns": altering(self.honest, residual=shifted_columns),
             "not_normalised": of_normed(lambda _, i: _total(i) * i["weight"].float()),
             "half_of_the_row": of_normed(lambda w, i: _normed(w, i, (i["x"].shape[1] + 1) // 2)),
             "normed_in_four_bits": of_normed(lambda w, i: coarse(_normed(w, i))),
-            "signed_maximum": q.scaled(lambda w, n: n.amax(-1) / _limit(w)),
-            "misses_last_column": q.scaled(lambda w, n: largest(n[:, :-1]) / _limit(w)),
+            "signed_maximum": q.scaled(lambda w, n: _of_zero_one(n.amax(-1) / _limit(w))),
             "no_scale_of_zero_rows": q.scaled(lambda w, n: largest(n) / _limit(w)),
             "least_scale_of_zero_rows": q.scaled(
                 lambda w, n: largest(n).clamp(min=1e-12) / _limit(w)
             ),
-            "limit_of_another_type": q.scaled(lambda w, n: largest(n) / (688 - _limit(w))),
-            "limit_of_224": q.scaled(lambda _, n: largest(n) / 224),
+            "limit_of_another_type": q.scaled(lambda w, n: _scales(n, 688 - _limit(w))),
+            "limit_of_224": q.scaled(lambda _, n: _scales(n, 224)),
             **q.shared_scales(),
             **q.wrong_codes(),
+            **q.wrong_ends(exact=False),
         }
 
 
@@ -181,10 +204,11 @@ def _normed(workload: Workload, inputs: Tensors, columns: int | None = None) -> 
 
 
 def _scales(normed: Any, limit: float) -> Any:
-    import torch
+    return _of_zero_one(largest(normed) / limit)
 
-    magnitudes = largest(normed)
-    return torch.where(magnitudes == 0, 1.0, magnitudes / limit)
+
+def _of_zero_one(scales: Any) -> Any:
+    return scales.masked_fill(scales == 0, 1.0)
 
 
 def _quantised_by(

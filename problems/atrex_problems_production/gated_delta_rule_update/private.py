@@ -15,6 +15,7 @@ from atrex_problems_production._delta_rule import (
     unchanged,
 )
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -35,6 +36,9 @@ _CHUNK = 64
 
 _BLOCK = 1 << 25
 """Elements of the states taken at once."""
+
+_THRESHOLD = 20.0
+"""Where softplus becomes the identity unless `init` says otherwise."""
 
 Change = Callable[[Any], Any]
 """A tensor, altered."""
@@ -173,6 +177,30 @@ class Operator(ProductionProblem):
                 raise Inapplicable("there are eight tokens at most")
             return _answer(workload, inputs, size=8, kept=torch.zeros_like)
 
+        def soft(change: Callable[[Workload, Any], Any]) -> Implementation:
+            """Take something else for softplus."""
+
+            def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+                return _answer(workload, inputs, soft=lambda x: change(workload, x))
+
+            return mutant
+
+        def with_default(name: str, value: float) -> Implementation:
+            def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+                if workload.init.get(name, value) == value:
+                    raise Inapplicable("it is the right one")
+                return self.run_reference(workload, inputs, **{**workload.init, name: value})
+
+            return mutant
+
+        def bent_by_argument(workload: Workload, x: Any) -> Any:
+            """Hold x, not beta times x, against the threshold."""
+            beta, threshold = _bend(workload)
+            if beta == 1 or threshold == _THRESHOLD:
+                raise Inapplicable("no argument lies between")
+            bent = torch.nn.functional.softplus(x, beta, _THRESHOLD)
+            return torch.where(x > threshold, x, bent)
+
         def stepless(inputs: Tensors) -> Any:
             """Return what makes exp(A_log) vanish."""
             return torch.full_like(inputs["A_log"], -100.0)
@@ -193,6 +221,11 @@ class Operator(ProductionProblem):
                 k=lambda i: interleaved(i["k"], i["v"].shape[2]),
             ),
             "relu_for_softplus": walking(soft=lambda x: x.clamp(min=0)),
+            "default_softplus_beta": with_default("softplus_beta", 1.0),
+            "default_softplus_threshold": with_default("softplus_threshold", _THRESHOLD),
+            "threshold_without_beta": soft(bent_by_argument),
+            "gates_in_bf16": soft(lambda w, x: as_bf16(_softplus(w, x))),
+            "truncated": storing(self, toward_zero, "out"),
             "overflowing_softplus": walking(soft=lambda x: x.exp().log1p()),
             "not_corrected": walking(corrected=False),
             "corrected_before_decay": walking(decayed=False),
@@ -217,11 +250,13 @@ def _normalised(x: Any) -> Any:
 def _softplus(workload: Workload, x: Any) -> Any:
     import torch
 
-    beta, threshold = (
-        workload.init.get(name, default)
-        for name, default in (("softplus_beta", 1.0), ("softplus_threshold", 20.0))
-    )
-    return torch.nn.functional.softplus(x, beta, threshold)
+    return torch.nn.functional.softplus(x, *_bend(workload))
+
+
+def _bend(workload: Workload) -> tuple[float, float]:
+    """Return beta and the threshold of softplus."""
+    init = workload.init
+    return init.get("softplus_beta", 1.0), init.get("softplus_threshold", _THRESHOLD)
 
 
 def _walk(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,21 @@ from atrex_core import Implementation, Tensors, Workload
 
 def stepwise(workload: Workload, inputs: Tensors) -> Tensors:
     """Take one token after another in fp32, with powers of two and reciprocal roots."""
-    q, k, v, gates, beta = _rows(workload, inputs)
+    return _stepwise(workload, inputs, _guarded)
+
+
+def epsilon_in_the_root(workload: Workload, inputs: Tensors) -> Tensors:
+    """Do the same, but add 1e-6 to the sum of squares of queries and keys."""
+    return _stepwise(workload, inputs, lambda squares: (squares + 1e-6).rsqrt())
+
+
+def epsilon_beside_the_root(workload: Workload, inputs: Tensors) -> Tensors:
+    """Do the same, but add 1e-6 to the norm of queries and keys."""
+    return _stepwise(workload, inputs, lambda squares: 1 / (squares.sqrt() + 1e-6))
+
+
+def _stepwise(workload: Workload, inputs: Tensors, root: Callable[[Any], Any]) -> Tensors:
+    q, k, v, gates, beta = _rows(workload, inputs, root)
     gates = torch.exp2(LOG2E * gates)[..., None]
     m = _states(inputs)
     out = torch.empty_like(v)
@@ -75,6 +89,8 @@ def split_operands(workload: Workload, inputs: Tensors) -> Tensors:
 
 VARIANTS: Mapping[str, Implementation] = {
     "stepwise": stepwise,
+    "epsilon_in_the_root": epsilon_in_the_root,
+    "epsilon_beside_the_root": epsilon_beside_the_root,
     "short_chunks": short_chunks,
     "split_operands": split_operands,
 }
@@ -95,7 +111,11 @@ def _parts(x: Any) -> list[Any]:
     return parts
 
 
-def _rows(workload: Workload, inputs: Tensors) -> Any:
+def _guarded(squares: Any) -> Any:
+    return squares.clamp(min=1e-12).rsqrt()
+
+
+def _rows(workload: Workload, inputs: Tensors, root: Callable[[Any], Any] = _guarded) -> Any:
     """Return scaled q, k, v, logarithms of gates, and beta: [batch, value heads, tokens, ...]."""
     tokens, heads = inputs["v"].shape[1:3]
     init = workload.init
@@ -109,7 +129,7 @@ def _rows(workload: Workload, inputs: Tensors) -> Any:
         for x in (inputs["q"], inputs["k"], inputs["v"], gates, inputs["b"])
     )
     if init.get("use_qk_l2norm", True):
-        q, k = (x * x.square().sum(-1, keepdim=True).clamp(min=1e-12).rsqrt() for x in (q, k))
+        q, k = (x * root(x.square().sum(-1, keepdim=True)) for x in (q, k))
     scale = init.get("scale")
     q = q * (q.shape[-1] ** -0.5 if scale is None else scale)
     return q, k, v, gates, (1 / (1 + torch.exp(-b)))[..., None]

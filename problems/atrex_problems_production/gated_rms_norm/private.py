@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -18,6 +19,9 @@ from atrex_core import (
     Workload,
 )
 from atrex_core.packs import altering, by_rows, coarse
+
+_EPS = 1e-6
+"""What `Model` adds to the mean square unless told otherwise."""
 
 
 class Operator(ProductionProblem):
@@ -106,6 +110,16 @@ class Operator(ProductionProblem):
 
             return rolled
 
+        def default_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.init["eps"] == _EPS:
+                raise Inapplicable("it is the right one")
+            return self.run_reference(workload, inputs, **{**workload.init, "eps": _EPS})
+
+        def not_weighed_last(inputs: Tensors) -> Any:
+            weight = inputs["weight"].clone()
+            weight[-1] = 1
+            return weight
+
         def not_normalised(workload: Workload, inputs: Tensors) -> Tensors:
             gate = _gate_of(workload)(inputs["z"].float())
             return {"out": (inputs["x"].float() * inputs["weight"].float() * gate).bfloat16()}
@@ -116,6 +130,7 @@ class Operator(ProductionProblem):
                 activation=lambda name: "silu" if name == "sigmoid" else "sigmoid"
             ),
             "no_epsilon": with_init(eps=lambda _: 0.0),
+            "default_epsilon": default_epsilon,
             "no_gate": by(gate=lambda z: z * 0 + 1),
             "gate_not_activated": by(gate=lambda z: z),
             "gate_like_gelu": by(gate=lambda z: z * (1.702 * z).sigmoid()),
@@ -125,12 +140,15 @@ class Operator(ProductionProblem):
             "coarse_gate": altering(self.honest, z=lambda i: coarse(i["z"], 3)),
             "coarse_middle": by(middle=lambda normed: coarse(normed, 3)),
             "half_of_the_row": by(seen=lambda wide: wide[:, : (wide.shape[1] + 1) // 2]),
+            "last_column_not_summed": by(seen=lambda wide: wide[:, :-1]),
+            "last_column_not_weighed": altering(self.honest, weight=not_weighed_last),
             "mean_removed": altering(
                 self.honest, x=lambda i: i["x"] - i["x"].mean(-1, keepdim=True)
             ),
             "not_normalised": not_normalised,
             "no_weight": altering(self.honest, weight=lambda i: i["weight"] * 0 + 1),
             "weight_plus_one": altering(self.honest, weight=lambda i: i["weight"] + 1),
+            "truncated": storing(self, toward_zero),
         }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -89,11 +90,17 @@ class Operator(ProductionProblem):
         def largest(wide: Any, eps: float) -> Any:
             return (wide.abs().amax(-1, keepdim=True) + eps).reciprocal()
 
+        def default_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
+            if _eps(workload) == _EPS:
+                raise Inapplicable("it is the right one")
+            return self.run_reference(workload, inputs, hidden_size=inputs["x"].shape[1])
+
         def identity(_: Workload, inputs: Tensors) -> Tensors:
             return {"out": inputs["x"].clone()}
 
         return {
             "identity": identity,
+            "default_epsilon": default_epsilon,
             "no_epsilon": by(lambda wide, _: total(wide).rsqrt()),
             "epsilon_outside_the_root": by(lambda wide, eps: 1 / (total(wide).sqrt() + eps)),
             "epsilon_as_a_floor": by(lambda wide, eps: total(wide).sqrt().clamp(min=eps) ** -1),
@@ -105,6 +112,7 @@ class Operator(ProductionProblem):
             "sum_of_magnitudes": by(lambda wide, eps: 1 / (wide.abs().sum(-1, keepdim=True) + eps)),
             "largest_magnitude": by(largest),
             "half_of_the_row": by(half_of_the_row),
+            "last_column_not_summed": by(lambda wide, eps: (total(wide[:, :-1]) + eps).rsqrt()),
             "scale_of_next_row": by(of_next_row),
             "one_scale_for_all_rows": by(of_all_rows),
             "coarse_input": altering(self.honest, x=lambda i: coarse(i["x"], 3)),
@@ -113,6 +121,7 @@ class Operator(ProductionProblem):
                 self.honest, x=lambda i: i["x"] - i["x"].mean(-1, keepdim=True)
             ),
             "shifted_columns": altering(self.honest, x=lambda i: i["x"].roll(1, -1)),
+            "truncated": storing(self, toward_zero),
         }
 
 

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -94,6 +95,9 @@ class Operator(ProductionProblem):
         def half(wide: Any) -> Any:
             return wide[:, : (wide.shape[1] + 1) // 2]
 
+        def all_but_last(wide: Any) -> Any:
+            return wide[:, : max(1, wide.shape[1] - 1)]
+
         def narrow_mean(wide: Any) -> Any:
             return _summed_in_bf16(wide) / wide.shape[1]
 
@@ -118,22 +122,40 @@ class Operator(ProductionProblem):
             "sums_in_bf16": by(centre=narrow_mean, spread=narrow_spread),
             "mean_of_half_the_row": by(centre=lambda wide: _mean(half(wide))),
             "spread_of_half_the_row": by(spread=lambda wide: (_variance(half(wide)) + _EPS).sqrt()),
+            "last_column_not_in_the_mean": by(centre=lambda wide: _mean(all_but_last(wide))),
+            "last_column_not_in_the_spread": by(
+                spread=lambda wide: (_variance(all_but_last(wide)) + _EPS).sqrt()
+            ),
             "mean_of_next_row": by(centre=lambda wide: rolled(_mean(wide))),
             "spread_of_next_row": by(spread=lambda wide: rolled((_variance(wide) + _EPS).sqrt())),
             "coarse_middle": by(middle=lambda normed: coarse(normed, 3)),
             "bias_before_weight": bias_before_weight,
             "no_weight": altering(self.honest, weight=lambda i: i["weight"] * 0 + 1),
             "no_bias": altering(self.honest, bias=lambda i: i["bias"] * 0),
+            "last_column_not_weighed": altering(self.honest, weight=_with_last("weight", 1)),
+            "last_column_not_shifted": altering(self.honest, bias=_with_last("bias", 0)),
             "weight_plus_one": altering(self.honest, weight=lambda i: i["weight"] + 1),
             "shifted_bias": altering(self.honest, bias=lambda i: i["bias"].roll(1, -1)),
             "swapped_parameters": altering(
                 self.honest, weight=lambda i: i["bias"], bias=lambda i: i["weight"]
             ),
+            "truncated": storing(self, toward_zero),
         }
 
 
 def _shape(workload: Workload) -> tuple[int, ...]:
     return tuple(workload.axes["shape"]) or (1,)
+
+
+def _with_last(name: str, value: float) -> Callable[[Tensors], Any]:
+    """Return what puts a number in the place of the last of some parameter."""
+
+    def change(inputs: Tensors) -> Any:
+        values = inputs[name].clone()
+        values[-1] = value
+        return values
+
+    return change
 
 
 def _mean(wide: Any) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -87,10 +88,21 @@ class Operator(ProductionProblem):
 
             return mutant
 
-        def short(inputs: Tensors) -> Any:
-            hidden = inputs["hidden_states"].clone()
-            hidden[:, -max(1, hidden.shape[1] // 16) :] = 0
-            return hidden
+        def added_in_bf16(_: Workload, inputs: Tensors) -> Tensors:
+            """Round what is summed so far now and again."""
+            hidden, weight = inputs["hidden_states"].float(), inputs["weight"].float()
+            step, z = max(16, hidden.shape[1] // 32), inputs["bias"].float()
+            for part, against in zip(hidden.split(step, 1), weight.split(step, 1), strict=True):
+                z = (z + part @ against.T).bfloat16().float()
+            return {"out": (z.sigmoid() * inputs["post_mul_mat"].float()).bfloat16()}
+
+        def without_last(columns: Callable[[int], int]) -> Implementation:
+            def short(inputs: Tensors) -> Any:
+                hidden = inputs["hidden_states"].clone()
+                hidden[:, -columns(hidden.shape[1]) :] = 0
+                return hidden
+
+            return altering(self.honest, hidden_states=short)
 
         return {
             "half": half,
@@ -100,7 +112,13 @@ class Operator(ProductionProblem):
             "first_order_sigmoid": with_gate(lambda z: 0.5 + z / 4),
             "no_product": altering(self.honest, weight=lambda i: i["weight"] * 0),
             "no_bias": altering(self.honest, bias=lambda i: i["bias"] * 0),
-            "short_sum": altering(self.honest, hidden_states=short),
+            "clipped_sigmoid": with_gate(
+                lambda z: z.sigmoid().masked_fill(z < -4, 0).masked_fill(z > 4, 1)
+            ),
+            "short_sum": without_last(lambda width: max(1, width // 16)),
+            "last_column_ignored": without_last(lambda _: 1),
+            "added_in_bf16": added_in_bf16,
+            "truncated": storing(self, toward_zero),
             "shifted_outputs": altering(self.honest, weight=lambda i: i["weight"].roll(1, 0)),
         }
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from atrex_problems_production._attention import (
     Attention,
-    common_mutants,
     exact,
     plain,
     tolerance,
     work,
 )
+from atrex_problems_production._attention_mutants import common_mutants
 from atrex_problems_production._problem import ProductionProblem
 from attrs import evolve
 
@@ -132,7 +132,7 @@ class Operator(ProductionProblem):
             return {"out": evolve(attention(workload, inputs), scale=scale).rounded(plain)}
 
         return {
-            **common_mutants(attention, _is_single),
+            **common_mutants(attention, _is_single, _longest),
             "equal_lengths": of_rows(equal_lengths),
             "starts_at_multiples": of_rows(
                 of_several(starts_at_multiples, "batch_size", "there is one sequence")
@@ -178,5 +178,9 @@ def _fetch(
     return fetch
 
 
+def _longest(workload: Workload) -> int:
+    return int(workload.axes["ctx_len"])
+
+
 def _is_single(workload: Workload) -> bool:
-    return bool(workload.axes["ctx_len"] == 1)
+    return _longest(workload) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
@@ -177,7 +178,34 @@ class Operator(ProductionProblem):
             best = torch.topk(p, workload.init["top_k"])
             return {"topk_weights": best.values, "topk_ids": best.indices.int()}
 
+        def ranked_by_upper_bits(workload: Workload, inputs: Tensors) -> Tensors:
+            """Rank p without the eight bits that some kernels need for the expert's number."""
+            p = torch.softmax(inputs["gating_output"], dim=-1)
+            p = p * _groups_kept(workload, inputs["gating_output"]).float()
+            keys = p.view(torch.int32) >> 8
+            ids = keys.sort(dim=-1, descending=True, stable=True).indices
+            ids = ids[:, : workload.init["top_k"]]
+            return {"topk_weights": p.gather(1, ids), "topk_ids": ids.int()}
+
+        def best_of_each_lane(workload: Workload, inputs: Tensors, *, strided: bool) -> Tensors:
+            """Take one or two of the experts of each lane, then the best of those."""
+            _, experts, top_k = _sizes(workload)
+            if _groups(workload) != (1, 1):
+                raise Inapplicable("groups say which experts take part")
+            logits, lanes = inputs["gating_output"], _lanes(experts)
+            p = torch.softmax(logits, dim=-1)
+            padded = torch.nn.functional.pad(p, (0, -experts % lanes), value=-1.0)
+            pieces = padded.unflatten(1, (-1, lanes) if strided else (lanes, -1))
+            few, axis = max(1, min(2, top_k // 2 - 1)), 1 if strided else 2
+            chosen = pieces.topk(few, dim=axis).indices
+            kept = torch.zeros_like(pieces).scatter_(axis, chosen, 1.0).flatten(1)
+            best = torch.topk((padded + 1) * kept, top_k).indices
+            return {"topk_weights": padded.gather(1, best), "topk_ids": best.int()}
+
         return {
+            "ranked_by_upper_bits": ranked_by_upper_bits,
+            "best_of_each_lane": partial(best_of_each_lane, strided=True),
+            "best_of_each_stretch": partial(best_of_each_lane, strided=False),
             "no_groups": grouped(lambda w, i, *_: with_groups(w, i, 0, 0)),
             "a_group_less": grouped(lambda w, i, g, chosen: with_groups(w, i, g, chosen - 1)),
             "a_group_more": grouped(lambda w, i, g, chosen: with_groups(w, i, g, chosen + 1)),
@@ -204,6 +232,11 @@ class Operator(ProductionProblem):
 def _sizes(workload: Workload) -> tuple[int, int, int]:
     axes = workload.axes
     return axes["token_count"], axes["num_experts"], workload.init["top_k"]
+
+
+def _lanes(experts: int) -> int:
+    """Return how many lanes share a row: a warp's, or as many as hold four experts each."""
+    return min(32, 1 << (experts // 4).bit_length() - 1)
 
 
 def _groups(workload: Workload) -> tuple[int, int]:

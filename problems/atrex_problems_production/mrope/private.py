@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
-from attrs import frozen
+from attrs import evolve, frozen
 
 from atrex_core import (
     ArithmeticPath,
@@ -118,6 +118,14 @@ class Operator(ProductionProblem):
             first, *rest = _axes(workload)
             return [*rest, first]
 
+        def default_sections(workload: Workload) -> Sequence[int]:
+            """Take a quarter of the frequencies for time and share the rest, as published."""
+            half = _sizes(workload).half
+            time, height = half // 4, (half - half // 4) // 2
+            sections = [time, height, half - time - height]
+            init = {**workload.init, "mrope_section": sections}
+            return _axes(evolve(workload, init=init))
+
         def other_layout(workload: Workload) -> Sequence[int]:
             return _axes(workload, interleaved=not workload.init.get("mrope_interleaved", False))
 
@@ -130,6 +138,7 @@ class Operator(ProductionProblem):
             "time_only": picking(lambda w: [0] * _sizes(w).half, "time is the only axis"),
             "height_for_width": picking(swapped, "one axis has every frequency"),
             "axes_off_by_one": picking(rolled, "one axis has every frequency"),
+            "default_sections": picking(default_sections, "they are the sections"),
             "other_layout": picking(other_layout, "both layouts agree"),
             "interleaved_to_the_end": picking(to_the_end, "sections cut nothing off"),
         }

@@ -7,11 +7,14 @@ from typing import Any
 
 from atrex_problems_production._attention import (
     Attention,
-    common_mutants,
     exact,
-    interleaved_heads,
     tolerance,
     work,
+)
+from atrex_problems_production._attention_mutants import (
+    blocks_of,
+    common_mutants,
+    interleaved_heads,
 )
 from atrex_problems_production._problem import ProductionProblem
 
@@ -104,6 +107,10 @@ class Operator(ProductionProblem):
             block = inputs["v_cache"].shape[-1]
             return (inputs["seq_lens"] + block - 1) // block * block
 
+        def full_blocks(inputs: Tensors) -> Any:
+            block = inputs["v_cache"].shape[-1]
+            return inputs["seq_lens"] // block * block
+
         def table_of_next_sequence(workload: Workload, inputs: Tensors) -> Tensors:
             if workload.axes["num_seqs"] == 1:
                 raise Inapplicable("there is one sequence")
@@ -111,8 +118,10 @@ class Operator(ProductionProblem):
             return self.honest(workload, {**inputs, "block_tables": tables})
 
         return {
-            **common_mutants(attention, _is_single),
+            **common_mutants(attention, _is_single, _longest),
             "interleaved_heads": interleaved_heads(attention),
+            "blocks_of_16": blocks_of(16, attention, _cache),
+            "drops_partial_block": altering(self.honest, seq_lens=full_blocks),
             "ignores_table": altering(self.honest, block_tables=in_order),
             "table_of_next_sequence": table_of_next_sequence,
             "ignores_lengths": altering(self.honest, seq_lens=full),
@@ -146,8 +155,18 @@ def attention(_: Workload, inputs: Tensors) -> Attention:
     )
 
 
+def _cache(inputs: Tensors) -> tuple[Any, Any, Any]:
+    """Return the caches token by token, and the table."""
+    k = inputs["k_cache"].permute(0, 3, 1, 2, 4).flatten(3)
+    return k, inputs["v_cache"].permute(0, 3, 1, 2), inputs["block_tables"]
+
+
+def _longest(workload: Workload) -> int:
+    return int(workload.axes["ctx_len"])
+
+
 def _is_single(workload: Workload) -> bool:
-    return bool(workload.axes["ctx_len"] == 1)
+    return _longest(workload) == 1
 
 
 def _dtype(workload: Workload) -> DType:

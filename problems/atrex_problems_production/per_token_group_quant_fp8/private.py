@@ -88,7 +88,6 @@ class Operator(ProductionProblem):
             "no_least_scale": q.scaled(lambda w, x: largest(x) / _limit(w)),
             "least_of_the_maximum": q.scaled(lambda w, x: largest(x).clamp(min=_LEAST) / _limit(w)),
             "signed_maximum": q.scaled(lambda w, x: (x.amax(-1) / _limit(w)).clamp(min=_LEAST)),
-            "misses_last_column": q.scaled(lambda w, x: _scales(w, x[..., :-1])),
             "half_of_the_group": q.scaled(
                 lambda w, x: _scales(w, x[..., : (x.shape[-1] + 1) // 2])
             ),
@@ -96,9 +95,13 @@ class Operator(ProductionProblem):
                 lambda w, x: (largest(x) / (672 - _limit(w))).clamp(min=_LEAST)
             ),
             "limit_of_240": q.scaled(lambda _, x: (largest(x) / 240).clamp(min=_LEAST)),
+            "one_for_zero_groups": q.of_several(
+                lambda w, x: _scales(w, x).masked_fill(largest(x) == 0, 1.0)
+            ),
             "scale_of_the_row": q.of_several(
                 lambda w, x: _scales(w, x).amax(-1, keepdim=True).expand(x.shape[:2]), GROUPS
             ),
+            "groups_twice_as_wide": q.of_several(_of_pairs, GROUPS),
             **q.shared_scales(),
             "scale_of_the_next_group": q.of_several(
                 lambda w, x: _scales(w, x).flatten().roll(-1).view(x.shape[:2])
@@ -107,6 +110,7 @@ class Operator(ProductionProblem):
             "scales_by_columns": self._scales_by_columns,
             **q.steps_in_bf16(),
             **q.wrong_codes(),
+            **q.wrong_ends(exact=True),
         }
 
     def _scales_by_columns(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -140,6 +144,14 @@ def _interleaved(workload: Workload, x: Any) -> Any:
     """Take every so many columns for a group, not consecutive ones."""
     tokens, groups, size = x.shape
     return _scales(workload, x.reshape(tokens, size, groups).transpose(1, 2))
+
+
+def _of_pairs(workload: Workload, x: Any) -> Any:
+    """Give each two groups one scale."""
+    tokens, groups, _ = x.shape
+    if groups % 2:
+        raise Inapplicable("the groups do not pair")
+    return _scales(workload, x.view(tokens, groups // 2, -1)).repeat_interleave(2, 1)
 
 
 def _quantised_by(quantise: Quantise) -> Implementation:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from atrex_problems_production._fp8 import as_codes
+from atrex_problems_production._fp8 import as_codes, units_off
 
 from atrex_core import DType, Implementation, Tensors, Workload, torch_dtype
 
@@ -51,8 +51,20 @@ def _by_one_factor(x: Any, limit: float) -> tuple[Any, Any]:
     return x.float() * (limit / largest)[..., None], largest / limit
 
 
+def _fast(units: int) -> Callable[[Any, float], tuple[Any, Any]]:
+    """Return what gets scales and reciprocals that are off as those of fast divisions are."""
+
+    def quantise(x: Any, limit: float) -> tuple[Any, Any]:
+        scales = units_off((x.float().abs().amax(-1) / limit).clamp(min=1e-10), units)
+        return x.float() * units_off(scales.reciprocal(), -units // 2)[..., None], scales
+
+    return quantise
+
+
 VARIANTS: Mapping[str, Implementation] = {
     "divided": _by_rows(_divided),
     "by_reciprocal": _by_rows(_by_reciprocal),
     "by_one_factor": _by_rows(_by_one_factor),
+    "fast_up": _by_rows(_fast(2)),
+    "fast_down": _by_rows(_fast(-2)),
 }

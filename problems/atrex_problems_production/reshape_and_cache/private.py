@@ -26,6 +26,9 @@ from atrex_core.packs import altering
 _BLOCK = 1 << 23
 """Elements of a cache that are wide at a time in `expected`."""
 
+_TINY = 2.0**-126
+"""The smallest normal bf16 number."""
+
 
 class Operator(ProductionProblem):
     """Scatter of keys and values into a block cache."""
@@ -117,6 +120,13 @@ class Operator(ProductionProblem):
             last = torch.arange(len(mapping), device=mapping.device) == mapping.argmax()
             return torch.where(last, -1, mapping)
 
+        def slot_zero_skipped(workload: Workload, inputs: Tensors) -> Tensors:
+            mapping = inputs["slot_mapping"]
+            if len(mapping) == 1:
+                raise Inapplicable("a single token may never go there")
+            other = mapping.masked_fill(mapping == 0, -1)
+            return self.honest(workload, {**inputs, "slot_mapping": other})
+
         def negative(where: Callable[[Any, int], Any]) -> Implementation:
             """Write what has a negative slot, after everything else."""
 
@@ -166,6 +176,27 @@ class Operator(ProductionProblem):
             right = self.honest(workload, inputs)
             return {**right, "value_cache": inputs["value_cache"].clone()}
 
+        def slots_of_first_in_block(workload: Workload, inputs: Tensors) -> Tensors:
+            """Write tokens a block at a time, to consecutive slots from the first one's on."""
+            mapping, block = inputs["slot_mapping"], inputs["key_cache"].shape[1]
+            if min(len(mapping), block) == 1:
+                raise Inapplicable("every token is the first")
+            token = torch.arange(len(mapping), device=mapping.device)
+            first = mapping[token // block * block]
+            other = (first + token % block) % prod(inputs["key_cache"].shape[:2])
+            other = torch.where((mapping < 0) | (first < 0), mapping, other)
+            return self.honest(workload, {**inputs, "slot_mapping": other})
+
+        def denormals_flushed(name: str) -> Implementation:
+            """Copy what goes into a cache, and what stays there, through flushing arithmetic."""
+
+            def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+                right = self.honest(workload, inputs)
+                cache = right[name]
+                return {**right, name: cache.masked_fill(cache.abs() < _TINY, 0.0)}
+
+            return mutant
+
         def other_heads(workload: Workload, inputs: Tensors) -> Tensors:
             if inputs["key"].shape[1] == 1:
                 raise Inapplicable("there is one head")
@@ -175,6 +206,8 @@ class Operator(ProductionProblem):
         return {
             "ignores_slots": slots(in_order),
             "next_slot": slots(next_slot),
+            "slot_zero_skipped": slot_zero_skipped,
+            "slots_of_first_in_block": slots_of_first_in_block,
             "misses_last_slot": slots(misses_last_token),
             "block_within_place": block_within_place,
             "negative_from_the_end": negative(lambda slots, total: slots % total),
@@ -184,6 +217,8 @@ class Operator(ProductionProblem):
             "blocks_reordered": caches(lambda cache: cache.flip(1)),
             "writes_nothing": writes_nothing,
             "values_kept": values_kept,
+            "key_denormals_flushed": denormals_flushed("key_cache"),
+            "value_denormals_flushed": denormals_flushed("value_cache"),
             "keys_as_values": altering(self.honest, value=lambda i: i["key"]),
             "values_as_keys": altering(self.honest, key=lambda i: i["value"]),
             "other_heads": other_heads,

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import gained, storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
     Cost,
     DType,
     Implementation,
+    Inapplicable,
     Tensors,
     TensorSpec,
     Workload,
 )
 from atrex_core.packs import altering, by_rows
+
+_EPS = 1e-6
+"""What `Model` adds to the mean square unless told otherwise."""
 
 
 class Operator(ProductionProblem):
@@ -62,31 +67,59 @@ class Operator(ProductionProblem):
         def no_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
             return self.run_reference(workload, inputs, eps=0.0)
 
+        def default_epsilon(workload: Workload, inputs: Tensors) -> Tensors:
+            if workload.init["eps"] == _EPS:
+                raise Inapplicable("it is the right one")
+            return self.run_reference(workload, inputs)
+
         def identity(_: Workload, inputs: Tensors) -> Tensors:
             return {"out": inputs["x"].clone()}
 
         def not_normalised(_: Workload, inputs: Tensors) -> Tensors:
             return {"out": inputs["x"] * inputs["weight"]}
 
-        def half_of_the_row(workload: Workload, inputs: Tensors) -> Tensors:
-            x = inputs["x"].float()
-            seen = x[:, : (x.shape[1] + 1) // 2]
-            scale = (seen.square().mean(-1, keepdim=True) + workload.init["eps"]).rsqrt()
-            return {"out": (x * scale * inputs["weight"].float()).bfloat16()}
+        def by(scale: Callable[[Any, float], Any]) -> Implementation:
+            """Multiply each row by `scale` of itself in fp32 and of epsilon."""
+
+            def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+                x = inputs["x"].float()
+                normed = x * scale(x, workload.init["eps"])
+                return {"out": (normed * inputs["weight"].float()).bfloat16()}
+
+            return mutant
 
         return {
             "no_epsilon": no_epsilon,
             "identity": identity,
             "not_normalised": not_normalised,
-            "half_of_the_row": half_of_the_row,
+            "default_epsilon": default_epsilon,
+            "epsilon_outside_the_root": by(lambda x, eps: 1 / (_mean(x).sqrt() + eps)),
+            "epsilon_as_a_floor": by(lambda x, eps: _mean(x).clamp(min=eps).rsqrt()),
+            "half_of_the_row": by(
+                lambda x, eps: (_mean(x[:, : (x.shape[1] + 1) // 2]) + eps).rsqrt()
+            ),
+            "last_column_not_summed": by(lambda x, eps: (_mean(x[:, :-1]) + eps).rsqrt()),
+            "last_column_not_weighed": altering(self.honest, weight=_but_the_last),
             "mean_removed": altering(
                 self.honest, x=lambda i: i["x"] - i["x"].mean(-1, keepdim=True)
             ),
             "no_weight": altering(self.honest, weight=lambda i: i["weight"] * 0 + 1),
             "weight_plus_one": altering(self.honest, weight=lambda i: i["weight"] + 1),
             "shifted_columns": altering(self.honest, x=lambda i: i["x"].roll(1, -1)),
+            "truncated": storing(self, toward_zero),
+            "slightly_too_large": storing(self, gained(0.0015)),
         }
 
 
 def _sizes(workload: Workload) -> tuple[int, int]:
     return workload.axes["token_count"], workload.axes["hidden_size"]
+
+
+def _mean(x: Any) -> Any:
+    return x.square().mean(-1, keepdim=True)
+
+
+def _but_the_last(inputs: Tensors) -> Any:
+    weight = inputs["weight"].clone()
+    weight[-1] = 1
+    return weight

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import storing, toward_zero
 
 from atrex_core import (
     ArithmeticPath,
@@ -54,7 +55,10 @@ class Operator(ProductionProblem):
         return 5 * prod(out.shape)
 
     def own_mutants(self) -> Mapping[str, Implementation]:
-        """Use another activation, or confuse the halves."""
+        """Use another activation, confuse the halves, or store badly."""
+        import torch
+
+        silu = torch.nn.functional.silu
 
         def with_activation(activation: Callable[[Any], Any]) -> Implementation:
             def mutant(_: Workload, inputs: Tensors) -> Tensors:
@@ -78,8 +82,16 @@ class Operator(ProductionProblem):
             "relu": with_activation(lambda gate: gate.relu()),
             "gelu_like": with_activation(lambda gate: gate * (1.702 * gate).sigmoid()),
             "sigmoid_only": with_activation(lambda gate: gate.sigmoid()),
+            "hard_swish": with_activation(lambda gate: gate * (gate / 6 + 0.5).clamp(0, 1)),
+            "relu_beyond_five": with_activation(
+                lambda gate: torch.where(gate.abs() > 5, gate.relu(), silu(gate))
+            ),
+            "nothing_below_minus_three": with_activation(
+                lambda gate: silu(gate).masked_fill(gate < -3, 0)
+            ),
             "half_of_the_gate": with_activation(lambda gate: gate / 2),
             "no_up": no_up,
             "swapped_halves": altering(self.honest, x=swapped),
             "interleaved_halves": altering(self.honest, x=interleaved),
+            "truncated": storing(self, toward_zero),
         }

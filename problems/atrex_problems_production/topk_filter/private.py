@@ -23,6 +23,13 @@ from atrex_core.packs import by_rows
 _TOP_K = 50
 """`top_k` of `Model` where `init` names none."""
 
+_PARTS = 256
+_FEW = 4
+"""Parts of a row, and how many logits of each, that an approximate selection looks at."""
+
+_TINY = 2.0**-126
+"""The smallest normal fp32 number."""
+
 
 class Operator(ProductionProblem):
     """Keep the largest logits of each row, and those equal to the last of them."""
@@ -93,6 +100,27 @@ class Operator(ProductionProblem):
 
             return mutant
 
+        def best_of_each_part(strided: bool) -> Callable[[Any, int], Any]:
+            """Look for the k-th among a few of each part: a stretch, or every so many columns."""
+
+            def threshold(logits: Any, k: int) -> Any:
+                width, few = logits.shape[1], min(_FEW, (k + 1) // 2)
+                parts = _PARTS
+                while 2 * few * parts > width:
+                    parts //= 2
+                if k == 1 or few * parts < k:
+                    raise Inapplicable("so few of each part are all, or not enough")
+                size = -(-width // parts)
+                padding = (0, parts * size - width)
+                row = torch.nn.functional.pad(logits, padding, value=-torch.inf)
+                pieces = row.view(-1, size, parts).mT if strided else row.view(-1, parts, size)
+                return kth(pieces.topk(few, dim=-1).values.flatten(1), k)
+
+            return threshold
+
+        def without_first_column(logits: Any, k: int) -> Any:
+            return kth(logits[:, 1:], k)
+
         def several_rows(threshold: Callable[[Any, int], Any]) -> Implementation:
             inner = filtering(threshold=threshold)
 
@@ -128,6 +156,10 @@ class Operator(ProductionProblem):
             "ranked_in_bf16": filtering(keys=lambda logits: logits.bfloat16()),
             "ranked_in_fp16": filtering(keys=lambda logits: logits.half()),
             "threshold_of_first_half": filtering(threshold=first_half),
+            "ranked_without_last_bit": filtering(keys=lambda logits: bits(logits + 0.0) >> 1),
+            "without_first_column": filtering(threshold=without_first_column),
+            "best_of_each_lane": filtering(threshold=best_of_each_part(strided=True)),
+            "best_of_each_stretch": filtering(threshold=best_of_each_part(strided=False)),
             "bisected_briefly": filtering(threshold=bisected),
             "one_threshold_for_all": several_rows(lambda x, k: kth(x, k).amin()),
             "threshold_of_previous_row": several_rows(lambda x, k: kth(x, k).roll(1, 0)),
@@ -158,6 +190,10 @@ class Operator(ProductionProblem):
 
             return mutant
 
+        def denormals_flushed(workload: Workload, inputs: Tensors) -> Tensors:
+            out = self.honest(workload, inputs)["out"]
+            return {"out": out.masked_fill(out.abs() < _TINY, 0.0)}
+
         def probabilities(workload: Workload, inputs: Tensors) -> Tensors:
             return {"out": self.honest(workload, inputs)["out"].softmax(-1)}
 
@@ -173,6 +209,7 @@ class Operator(ProductionProblem):
             "lowest_for_infinity": instead_of_infinity(torch.finfo(torch.float32).min),
             "plus_infinity": instead_of_infinity(torch.inf),
             "not_a_number": instead_of_infinity(torch.nan),
+            "denormals_flushed": denormals_flushed,
             "probabilities": probabilities,
             "inverted": inverted,
         }

@@ -8,12 +8,15 @@ from typing import Any
 from atrex_problems_production._attention import (
     Attention,
     bottom_right,
-    common_mutants,
     exact,
-    interleaved_heads,
     plain,
     tolerance,
     work,
+)
+from atrex_problems_production._attention_mutants import (
+    blocks_of,
+    common_mutants,
+    interleaved_heads,
 )
 from atrex_problems_production._problem import ProductionProblem
 from attrs import evolve
@@ -136,6 +139,15 @@ class Operator(ProductionProblem):
                 "out": evolve(attention(workload, inputs), visible=visible).rounded(plain)
             }
 
+        def drops_partial_block(workload: Workload, inputs: Tensors) -> Tensors:
+            block = workload.axes["block_size"]
+
+            def visible(row: Any, queries: Any, keys: Any) -> Any:
+                seen, full = bottom_right(row, queries, keys), keys // block * block
+                return seen - (seen - full) * (seen > full)
+
+            return masked(visible)(workload, inputs)
+
         def of_prefill(mutant: Implementation) -> Implementation:
             def checked(workload: Workload, inputs: Tensors) -> Tensors:
                 if max(workload.axes["seq_lens"]) == 1:
@@ -154,8 +166,10 @@ class Operator(ProductionProblem):
             return bottom_right(row, queries, keys) + 1
 
         return {
-            **common_mutants(attention, lambda _: False),
+            **common_mutants(attention, lambda _: False, _longest),
             "interleaved_heads": interleaved_heads(attention),
+            "blocks_of_16": blocks_of(16, attention, _cache),
+            "drops_partial_block": drops_partial_block,
             "ignores_table": altering(self.honest, block_table=in_order),
             "table_of_next_sequence": table_of_next_sequence,
             "values_of_next_slot": altering(self.honest, v_cache=lambda i: i["v_cache"].roll(1, 1)),
@@ -195,6 +209,14 @@ def attention(_: Workload, inputs: Tensors) -> Attention:
     )
 
 
+def _cache(inputs: Tensors) -> tuple[Any, Any, Any]:
+    return inputs["k_cache"], inputs["v_cache"], inputs["block_table"]
+
+
 def _lengths(workload: Workload) -> tuple[list[int], list[int]]:
     a = workload.axes
     return a["seq_lens"], a.get("kv_lens") or a["seq_lens"]
+
+
+def _longest(workload: Workload) -> int:
+    return max(_lengths(workload)[1])

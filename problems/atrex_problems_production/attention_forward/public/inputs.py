@@ -5,14 +5,27 @@ Regimes, each of which makes some part of the operator visible in the output:
     nominal    as in production, with a few loud keys at places that the seed decides
     ragged     other lengths of the same sum, of four sequences or more one without queries; wide
                scores, so that few keys decide
-    flat       queries of zero: every key of a sequence counts the same
-    peaked     scores far from zero, above it in one head and below it in the next, so that softmax
-               must subtract its maximum
+    flat       keys count all the same or not at all: those that count are spread over the sequence,
+               and as many as the largest power of two that fits, so that rounded weights are exact.
+               Values have large parts that cancel: of one sign in the first half of a sequence, of
+               the other after it
+    peaked     scores far from zero, above it in one head and below it in the next, and twice as far
+               in the second half of a sequence: softmax must subtract its maximum, which moves
     needle     one key decides for a whole sequence: its last in every other one, else its first
-In `flat`, `peaked` and `needle`, lengths are as in `ragged`.
+    crowd      one key of each sequence leads, and all others are each far lighter, but their values
+               agree: together they count about as much
+In `needle`, lengths are as in `ragged`; elsewhere as given.
 """
 
 import torch
+
+REGIMES = ("published", "nominal", "ragged", "flat", "peaked", "needle", "crowd")
+
+LIGHT = 4096
+"""How many times lighter, at least, a key of the crowd is than the leading one."""
+
+CANCELLING = 256.0
+"""Parts of values that cancel, in units of the mean of all values."""
 
 
 def make_inputs(
@@ -29,7 +42,7 @@ def make_inputs(
 
     Keys are as many as queries in each sequence, or `kv_lens`.
     """
-    if regime not in ("published", "nominal", "ragged", "flat", "peaked", "needle"):
+    if regime not in REGIMES:
         raise ValueError(f"unknown regime {regime!r}")
     rng = torch.Generator(device).manual_seed(seed)
     rows, tokens = sum(seq_lens), sum(kv_lens or seq_lens)
@@ -45,18 +58,20 @@ def make_inputs(
     v = normal(tokens, num_heads, head_dim)
     q_lens = torch.tensor(seq_lens, device=device)
     k_lens = torch.tensor(kv_lens or seq_lens, device=device)
-    if regime not in ("published", "nominal"):
+    if regime in ("ragged", "needle"):
         order = torch.randperm(len(seq_lens), generator=rng, device=device)
         q_lens = _resplit(q_lens, order, uniform(len(seq_lens) // 2), empty=len(seq_lens) >= 4)
         k_lens = _resplit(k_lens, order, uniform(len(seq_lens) // 2)) if kv_lens else q_lens
     q_starts, k_starts = _starts(q_lens), _starts(k_lens)
 
     sequence = torch.arange(len(seq_lens), device=device)
+    of = torch.repeat_interleave(sequence, k_lens, output_size=tokens)
+    place = torch.arange(tokens, device=device) - k_starts[of]
     if regime == "nominal":
         step = 8 + tokens // 1024
         token = torch.arange(0, tokens, step, device=device)
         token = token + (uniform(len(token)) * (tokens - token).clamp(max=step)).long()
-        of = torch.searchsorted(k_starts, token, right=True) - 1
+        of = of[token]
         row = q_starts[of] + (uniform(len(token)) * q_lens[of]).long()
         leader = q[row.clamp(max=rows - 1)].float()
         strength = (k_lens[of].float().log() + 3)[:, None, None]
@@ -67,19 +82,37 @@ def make_inputs(
         q *= 1.5
     elif regime == "flat":
         q.zero_()
+        q[:, :, 0] = 1
+        counting = torch.frexp(k_lens.clamp(min=1).float()).exponent
+        counting = (2 ** (counting.long() - 1))[of]
+        rank = place * counting // k_lens[of]
+        is_hidden = (place + 1) * counting // k_lens[of] == rank
+        k[:, :, 0] = -200 * head_dim**0.5 * is_hidden[:, None]
+        part = (counting - 1 - 2 * rank).sign() * CANCELLING / counting.sqrt()
+        v += part[:, None, None].bfloat16() * normal(num_heads, head_dim).sign()
     elif regime == "peaked":
         q *= 1.5
         q[:, :, 0] = 16.0 - 32.0 * (torch.arange(num_heads, device=device) % 2)
-        k[:, :, 0] = 8 * head_dim**0.5
+        k[:, :, 0] = 8 * head_dim**0.5 * (1 + (2 * place >= k_lens[of]))[:, None]
     elif regime == "needle":
-        of = torch.repeat_interleave(sequence, k_lens, output_size=tokens)
-        chosen = torch.where(sequence % 2 == 0, k_lens - 1, 0) + k_starts[:-1]
-        is_needle = (torch.arange(tokens, device=device) == chosen[of])[:, None, None]
+        chosen = torch.where(sequence % 2 == 0, k_lens - 1, 0)
+        is_needle = (place == chosen[of])[:, None, None]
         direction = normal(num_heads, head_dim).sign()
         strength = (k_lens[of].float().log() + 4)[:, None, None]
         q += direction
         k = torch.where(is_needle, (direction * strength / head_dim**0.5).bfloat16(), k)
         v *= 1 + 3 * is_needle
+    elif regime == "crowd":
+        chosen = (uniform(len(seq_lens)) * k_lens).long()
+        is_leader = (place == chosen[of])[:, None, None]
+        lightness = k_lens.clamp(min=LIGHT).float()
+        direction = normal(num_heads, head_dim)
+        gain = head_dim**0.5 / direction.float().square().sum(-1, keepdim=True)
+        q = 0.5 * q + direction
+        leader = (direction * gain * lightness.log()[:, None, None]).bfloat16()
+        k = torch.where(is_leader, leader[of], 0.5 * k)
+        size = (0.7 * lightness / k_lens.clamp(min=1)).clamp(min=1)[of, None, None].bfloat16()
+        v = torch.where(is_leader, v, (0.25 * v + normal(num_heads, head_dim)) * size)
     return {
         "q": q,
         "k": k,

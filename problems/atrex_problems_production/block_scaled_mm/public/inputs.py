@@ -10,6 +10,8 @@ e4m3fn and 224 for e4m3fnuz. Regimes, each of which makes some part of the opera
     scales     rows, groups and blocks of very different size, up to results beyond fp16; a row and
                a block of zeros where there are several
     positive   no value is negative: sums grow with every column
+    turning    no value of `a` is negative; `b` is positive in half of the groups, then negative in
+               most, then positive: running sums exceed the result
     codes      codes drawn evenly, none from raw values: rows of the smallest codes alone, rows of
                small ones, rows of all; a block of rows of `b` in three of the smallest alone
 """
@@ -25,7 +27,7 @@ _KINDS = {
     "fp8_e4m3fnuz": (torch.float8_e4m3fnuz, 224.0),
 }
 
-_REGIMES = ("published", "nominal", "balanced", "scales", "positive", "codes")
+_REGIMES = ("published", "nominal", "balanced", "scales", "positive", "turning", "codes")
 
 _CODES = ((0x87, 2.0**7), (0x9F, 2.0**3), (0xFF, 2.0**-7))
 """Bits that stay of a code, and a scale to match: no exponent, a small one, any."""
@@ -61,7 +63,7 @@ def make_inputs(
 
     def raw(rows: int) -> torch.Tensor:
         values = torch.randn(rows, k, generator=rng, device=device)
-        return values.abs_() if regime == "positive" else values
+        return values.abs_() if regime in ("positive", "turning") else values
 
     def codes(rows: int, bits: torch.Tensor) -> torch.Tensor:
         """Draw codes evenly, keep some bits of each row's, and avoid NaN."""
@@ -119,6 +121,10 @@ def make_inputs(
             if regime == "scales" and blocks * groups > 1:
                 sizes.view(-1)[places(1, blocks * groups)] = 0
             values *= by_block(sizes)
+        elif regime == "turning":
+            group = torch.arange(groups, device=device)
+            back = (group >= groups // 2) & (group < groups - max(1, groups // 16))
+            values *= by_column(torch.where(back, -1.0, 1.0)[None])
         padded = pad(values, (0, groups * group_k - k, 0, blocks * group_n - n))
         tiles = padded.view(blocks, group_n, groups, group_k)
         signed = regime in ("published", "nominal")

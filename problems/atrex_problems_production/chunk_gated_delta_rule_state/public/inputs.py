@@ -6,7 +6,8 @@ Regimes, each of which makes some part of the operator visible in the output:
                with a few loud keys and values at places that the seed decides
     slow       gates near one over the whole sequence, and a loud first token: what came first still
                counts at the end
-    carried    gates of one and a state that outweighs all that tokens add: it must stay fp32
+    carried    gates near one and a state that outweighs all that tokens add: it must stay fp32, and
+               so must what it is multiplied by
     stepped    few distinct g in any order, so that many rows equal the last
     opposed    heads in turn: g falls so far in a chunk that exp(g) vanishes and exp(-g) overflows,
                or g rises, so that only the last row of a chunk counts
@@ -61,12 +62,12 @@ def make_inputs(
         k *= key_dim**-0.5
         # What all tokens add, or those of a chunk: the scale of M.
         size = (token_count / key_dim) ** 0.5
-        if regime == "slow":
+        if regime in ("slow", "carried"):
             g = (steps * (-2 / token_count)).cumsum(2)
-            u[:, 0] *= token_count**0.5
-        elif regime == "carried":
-            g = steps * 0
-            size *= 100
+            if regime == "slow":
+                u[:, 0] *= token_count**0.5
+            else:
+                size *= 100
         else:
             size = (min(token_count, chunk_size) / key_dim) ** 0.5
             if regime == "stepped":

@@ -6,7 +6,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     tiny       the mean square of the sum is near `eps` or far below it
     shifted    `x` comparable to `residual`, large mean, weights far from one, of both signs
     rows       rows of very different scale; one row that cancels to zeros where there are several
-    outliers   one value of either input dominates each row
+    outliers   one value of either input dominates each row, the last one in every other row; the
+               last weight is not near one
 """
 
 import torch
@@ -56,8 +57,13 @@ def make_inputs(
     elif regime == "outliers":
         every = torch.arange(token_count, device=device)
         column = places(token_count, hidden_size)
-        x[every[::2], column[::2]] *= 200
-        residual[every[1::2], column[1::2]] *= 200
+        column[::2] = hidden_size - 1
+        loud = 256 * (1 + torch.rand(token_count, generator=rng, device=device))
+        loud = (loud * (1 - 2 * places(token_count, 2))).to(x.dtype)
+        x[every[::3], column[::3]] = loud[::3]
+        residual[every[1::3], column[1::3]] = loud[1::3]
+        x[every[2::3], column[2::3]] = loud[2::3]
+        weight[-1] = -0.5
     else:
         raise ValueError(f"unknown regime {regime!r}")
     return {"x": x, "residual": residual, "weight": weight}

@@ -10,7 +10,7 @@ takes both routes. Any number of tokens may choose an expert, none is dropped.
 
 Everything is fp32, from operands in bf16; `out` stays fp32. An implementation may round z, a, and
 the output of each route, weighted or not, to bf16; may fold the weight into a; and may add up in
-any order. What a matrix unit takes is then bf16 throughout, its sums fp32.
+any order, in fp32. What a matrix unit takes is then bf16 throughout, its sums fp32.
 """
 
 import torch

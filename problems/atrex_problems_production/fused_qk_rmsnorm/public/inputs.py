@@ -6,7 +6,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     tiny       heads of Q and K whose mean square is near `eps` or far below it
     shifted    large mean, so that nothing may be subtracted; the weight of K three times that of Q
     heads      heads of Q and K of very different scale; one of them all zeros
-    outliers   one value dominates each head, also of V
+    outliers   one value dominates each head, also of V, the last one in every other head; the last
+               weights are not near one
 """
 
 import torch
@@ -54,7 +55,12 @@ def make_inputs(
         x[places(1, num_tokens), places(1, normed)] = 0
     elif regime == "outliers":
         rows = x.view(-1, size_per_head)
-        rows[torch.arange(len(rows), device=device), places(len(rows), size_per_head)] *= 200
+        column = places(len(rows), size_per_head)
+        column[::2] = size_per_head - 1
+        loud = 256 * (1 + torch.rand(len(rows), generator=rng, device=device))
+        loud = (loud * (1 - 2 * places(len(rows), 2))).to(kind)
+        rows[torch.arange(len(rows), device=device), column] = loud
+        q_weight[-1], k_weight[-1] = -0.5, 2.5
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"hidden_states": x.view(num_tokens, -1), "q_weight": q_weight, "k_weight": k_weight}

@@ -9,7 +9,8 @@ Regimes, each of which makes some part of the operator visible in the output:
                has too many bits for either dtype
     packed     several sequences one after another: positions start again, at zero or elsewhere
     wide       heads of very different scale
-    sparse     one element of each head is not zero: where it goes, and that nothing else does
+    sparse     one element of each head is not zero: where it goes, and that nothing else does;
+               without a bias it is a denormal in the heads of v, of either sign
 Outside `published` and `nominal` the bias, where there is one, is as large as the values.
 
 Positions stay below a limit up to which the error of an fp32 angle is no larger than the epsilon of
@@ -76,6 +77,10 @@ def make_inputs(
         place = integers(0, head_dim, len(rows))[:, None]
         kept = rows.gather(1, place)
         rows.zero_().scatter_(1, place, kept + kept.sign())
+        if not with_bias:
+            v = qkv.view(torch.int16)[:, (num_heads + num_kv_heads) * head_dim :]
+            mantissa = 0x007F if dtype == "bf16" else 0x03FF
+            v.copy_(torch.where(v == 0, 0, v & (mantissa - 2**15) | 1))
     else:
         raise ValueError(f"unknown regime {regime!r}")
     drawn = {"qkv": qkv, "positions": positions.to(torch.int32)}

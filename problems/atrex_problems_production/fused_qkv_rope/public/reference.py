@@ -9,7 +9,8 @@ and for each head of q and k, with h = rope_dim / 2 and j < h:
     out[j]     = x[j] cos(theta_j) - x[j + h] sin(theta_j)
     out[j + h] = x[j + h] cos(theta_j) + x[j] sin(theta_j)
 
-Elements from rope_dim on, and all of v, are those of x. Frequencies, angles and the rotation are
+Elements from rope_dim on, and all of v, are those of x; v keeps denormals, and only the sign of a
+zero may change there. Frequencies, angles and the rotation are
 fp32; q and k are rounded once more. Positions may come in any order and repeat.
 
 An implementation may reach frequency, angle and sine by any fp32 route: the angle may be off by a

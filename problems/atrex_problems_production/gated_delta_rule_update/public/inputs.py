@@ -9,8 +9,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     repeated   few directions of keys and large beta: tokens replace what others wrote
     gated      heads in turn: steps of 100 and tiny exp(A_log), where exp(step) overflows, or steps
                on either side of zero, where softplus bends
-    uneven     queries, keys and values of very different scale, some queries and keys zero; beta
-               from nearly zero to nearly one
+    uneven     queries, keys and values of very different scale, some queries and keys zero, none so
+               short otherwise that 1e-6 counts; beta from nearly zero to nearly one
 From `carried` on, sequences use distinct rows of the pool, none of them its own number. Where the
 operator does not normalise queries and keys (`qk_l2norm` false), keys have norms below one.
 """
@@ -89,7 +89,7 @@ def make_inputs(
         a_log *= 0.5
         b *= 3
         for values in (q, k):
-            values.mul_(10 ** (4 * uniform(*tokens, num_q_heads, 1) - 2))
+            values.mul_(10 ** (3 * uniform(*tokens, num_q_heads, 1)))
             count = values.numel() // key_dim
             values.view(-1, key_dim)[places(1 + count // 16, count)] = 0
         v *= 10 ** (2 * uniform(*tokens, num_v_heads, 1) - 1)

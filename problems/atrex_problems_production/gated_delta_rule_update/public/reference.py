@@ -10,8 +10,9 @@ head n, which shares the query and key head n // (value heads / query heads). Fo
     M       = M + k (x) delta
     out_t   = (scale * q) . M
 
-softplus(x) is log(1 + exp(beta * x)) / beta, and x itself where beta * x exceeds the threshold;
-`scale` is K ** -0.5 where none is given.
+Queries and keys are zero or much longer than 1e-6: an implementation may add 1e-6 to the norm, or
+to its square under the root. softplus(x) is log(1 + exp(beta * x)) / beta, and x itself where
+beta * x exceeds the threshold; `scale` is K ** -0.5 where none is given.
 `final_state` is the pool with row `initial_state_indices[b]` replaced by the last M of sequence b;
 other rows stay as they are. The indices are distinct. Everything is fp32; `out` is rounded to bf16
 once. The state may be updated in place: `final_state` may be `initial_state` itself.

@@ -6,7 +6,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     tiny       the mean square is near `eps` or far below it
     gates      gates far out, where SiLU is nearly zero or nearly the identity, row by row
     rows       rows of very different scale and of large mean; weights far from one, of both signs
-    outliers   one value of either input dominates each row
+    outliers   one value of either input dominates each row, the last one in every fourth; the last
+               weight is not near one
 """
 
 import torch
@@ -52,8 +53,13 @@ def make_inputs(
         weight = normal(hidden_size)
     elif regime == "outliers":
         column = places(rows, hidden_size)
-        x[every[::2], column[::2]] *= 200
-        z[every[1::2], column[1::2]] *= 50
+        column[::4] = hidden_size - 1
+        loud = 256 * (1 + torch.rand(rows, generator=rng, device=device))
+        loud = (loud * (1 - 2 * places(rows, 2))).to(x.dtype)
+        x[every[::2], column[::2]] = loud[::2]
+        z[every, column] = 2
+        z[every[1::2], column[1::2]] = 40
+        weight[-1] = -0.5
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"x": x, "weight": weight, "z": z}

@@ -6,7 +6,7 @@ Regimes, each of which makes some part of the operator visible in the output:
     tiny       the sum of squares is near `eps` or far below it
     shifted    large mean, so that nothing may be subtracted
     rows       rows of very different scale; one row of zeros where there are several
-    outliers   one value dominates each row
+    outliers   one value dominates each row, the last one in every other row
 """
 
 import torch
@@ -46,7 +46,10 @@ def make_inputs(
             x[places(1, num_tokens)] = 0
     elif regime == "outliers":
         every = torch.arange(num_tokens, device=device)
-        x[every, places(num_tokens, hidden_size)] *= 200
+        column = places(num_tokens, hidden_size)
+        column[::2] = hidden_size - 1
+        loud = 256 * (1 + torch.rand(num_tokens, generator=rng, device=device))
+        x[every, column] = (loud * (1 - 2 * places(num_tokens, 2))).to(kind)
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"x": x}

@@ -9,7 +9,8 @@ Regimes, each of which makes some part of the operator visible in the output:
                drawn, since bf16 itself then holds little of the differences
     tiny       the variance is near 1e-5 or far below it; one constant row where there are several
     biased     the bias decides, and differs from column to column
-    outliers   rows of very different scale; one value dominates each
+    outliers   rows of very different scale; one value dominates each, the last in every other row;
+               the last weight and bias are not near one and zero
 """
 
 import torch
@@ -54,7 +55,11 @@ def make_inputs(
         weight *= 0.25
         bias *= 8
     elif regime == "outliers":
-        rows[every, places(len(rows), shape[-1])] = 50
+        column = places(len(rows), shape[-1])
+        column[::2] = shape[-1] - 1
+        rows[every, column] = 50
+        weight[-1] = -0.5
+        bias[-1] = 4
         rows *= 10 ** uniform(-1.0, 3.0)
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")

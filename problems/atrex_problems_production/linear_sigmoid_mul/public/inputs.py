@@ -4,7 +4,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     published  the distribution as published, and nothing else: for comparison only
     nominal    as in production, with a few large hidden values at places that the seed decides:
                each moves its whole row, so no part of the sum may be left out
-    wide       z spreads over several units, so that sigmoid is nowhere near one half
+    wide       z spreads over several units, so that sigmoid is nowhere near one half; what the
+               first and the last column of `hidden_states` contribute is loud and cancels
     biased     the bias decides
     rows       rows of very different scale in `hidden_states` and `post_mul_mat`
     saturated  whole rows where z is far below or far above zero
@@ -48,6 +49,9 @@ def make_inputs(
         hidden[rows, places(len(rows), hidden_size)] = hidden_size**0.5
     elif regime == "wide":
         weight *= 3
+        hidden[:, 0] = 32 * hidden_size**0.5
+        hidden[:, -1] = -hidden[:, 0]
+        weight[:, -1] = weight[:, 0]
     elif regime == "biased":
         bias *= 4
     elif regime == "rows":

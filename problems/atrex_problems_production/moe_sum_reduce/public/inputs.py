@@ -7,6 +7,8 @@ Regimes, each of which makes some part of the operator visible in the output:
                little remains: rounding on the way to bf16 loses it, fp32 keeps it
     slots      one slot of each token outweighs the others
     shifted    all values near one, so that every slot counts the same
+    brink      two slots of each column are not zero, and make sums that fall short of a number of
+               few bits by 2**-12 of it: rounding finds that number, cutting off the next smaller
     rows       tokens of very different scale; one of them zero where there are several
 """
 
@@ -51,6 +53,17 @@ def make_inputs(
     elif regime == "shifted":
         x *= 0.25
         x += 1
+    elif regime == "brink":
+        column = torch.arange(hidden_size, device=device)
+        value = (16 + places(hidden_size, 5)) * (0.125 * places(hidden_size, 2) - 0.0625)
+        scale = 2.0 ** (places(token_count, 7) - 3)
+        total = (scale[:, None] * value).to(x.dtype)
+        one = places(hidden_size, top_k)
+        x.zero_()
+        x[:, one, column] = total
+        if top_k > 1:
+            other = (one + 1 + places(hidden_size, top_k - 1)) % top_k
+            x[:, other, column] = total * -(2.0**-12)
     elif regime == "rows":
         exponent = torch.rand(token_count, 1, 1, generator=rng, device=device) * 6 - 3
         x *= 10**exponent

@@ -2,23 +2,35 @@
 
 Regimes, each of which makes some part of the operator visible in the output:
     published  the distribution as published, and nothing else: for comparison only
-    nominal    as in production: full sequences, blocks in order, with a few loud keys at places
-               that the seed decides
-    ragged     lengths from 0 and 1 up, blocks in any order; wide scores, so that few keys decide
-    flat       queries of zero: every live token counts the same
-    peaked     scores far from zero, above it in one head and below it in the next, so that softmax
-               must subtract its maximum
+    nominal    as in production: with a few loud keys at places that the seed decides
+    ragged     lengths from 0 and 1 up; wide scores, so that few keys decide
+    flat       queries of zero: every live token counts the same. Lengths are the largest power of
+               two that fits, so that rounded weights are exact. Values have large parts that
+               cancel: of one sign in the first half of a sequence, of the other after it
+    peaked     scores far from zero, above it in one head and below it in the next, and twice as far
+               in the second half of a sequence: softmax must subtract its maximum, which moves
     needle     one token of each sequence decides, in every other one the last
-In `flat`, `peaked` and `needle`, lengths and blocks are as in `ragged`. Outside `published` and
-`nominal`, whatever must not be read holds large finite values.
+    crowd      one token of each sequence leads, and all others are each far lighter, but their
+               values agree: together they count about as much
+In `needle`, lengths are as in `ragged`; elsewhere sequences are full. Blocks are in order in
+`published` alone. Outside `published` and `nominal`, whatever must not be read holds large finite
+values.
 """
 
 import math
 
 import torch
 
+REGIMES = ("published", "nominal", "ragged", "flat", "peaked", "needle", "crowd")
+
+LIGHT = 4096
+"""How many times lighter, at least, a key of the crowd is than the leading one."""
+
 LOUD = 10_000.0
 """What slots that must not be read hold: finite in fp16 too, so that a weight of 0 removes it."""
+
+CANCELLING = 256.0
+"""Parts of values that cancel, in units of the mean of all values."""
 
 
 def make_inputs(
@@ -35,7 +47,7 @@ def make_inputs(
     device: str = "cpu",
 ) -> dict[str, torch.Tensor]:
     """Draw a query for each sequence, a cache with 16 spare blocks, tables and lengths."""
-    if regime not in ("published", "nominal", "ragged", "flat", "peaked", "needle"):
+    if regime not in REGIMES:
         raise ValueError(f"unknown regime {regime!r}")
     rng = torch.Generator(device).manual_seed(seed)
     kind = torch.bfloat16 if dtype == "bf16" else torch.float16
@@ -51,14 +63,16 @@ def make_inputs(
     v = normal(blocks, block_size, num_kv_heads, head_size)
     tables = torch.arange(num_seqs * table_width, device=device)
     lengths = torch.full((num_seqs,), ctx_len, device=device)
-    if regime not in ("published", "nominal"):
+    if regime != "published":
         tables = _scattered(blocks, rng, device)[tables]
+    if regime in ("ragged", "needle"):
         lengths = _ragged(num_seqs, ctx_len, block_size, rng, device)
-        if regime in ("flat", "peaked") and num_seqs == 1:
-            lengths[:] = 1 if regime == "flat" else ctx_len
+    elif regime == "flat":
+        lengths[:] = 1 << (ctx_len.bit_length() - 1)
     tables = tables.view(num_seqs, table_width)
 
     sequence = torch.arange(num_seqs, device=device)
+    token = torch.arange(table_width * block_size, device=device)
     chosen = (torch.rand(num_seqs, generator=rng, device=device) * lengths).long()
     if regime == "nominal":
         some = torch.randint(num_seqs, (1 + num_seqs // 8,), generator=rng, device=device)
@@ -72,10 +86,16 @@ def make_inputs(
         query *= 1.5
     elif regime == "flat":
         query.zero_()
+        sign = (lengths[0] - 1 - 2 * token).sign() * CANCELLING / lengths[0].sqrt()
+        part = torch.zeros(blocks, block_size, dtype=kind, device=device)
+        part[tables] = sign.to(kind).view(table_width, block_size)
+        v += part[:, :, None, None] * normal(num_kv_heads, head_size).sign()
     elif regime == "peaked":
         query *= 1.5
         query[:, :, 0] = 16.0 - 32.0 * (torch.arange(num_query_heads, device=device) % 2)
-        k[:, :, :, 0] = 8 * head_size**0.5
+        level = torch.ones(blocks, block_size, device=device)
+        level[tables] += (2 * token >= ctx_len).view(table_width, block_size)
+        k[:, :, :, 0] = 8 * head_size**0.5 * level[..., None]
     elif regime == "needle":
         chosen = torch.where(sequence % 2 == 0, (lengths - 1).clamp(min=0), chosen)
         direction = normal(num_kv_heads, head_size).sign()
@@ -84,9 +104,23 @@ def make_inputs(
         at = tables[sequence, chosen // block_size], chosen % block_size
         k[at] = (direction * strengths / head_size**0.5).to(kind)
         v[at] *= 4
+    elif regime == "crowd":
+        # Weights below this fp16 could not hold.
+        lightness = max(LIGHT, ctx_len) if kind is torch.bfloat16 else LIGHT
+        direction = normal(num_kv_heads, head_size)
+        gain = math.log(lightness) * head_size**0.5
+        gain = gain / direction.float().square().sum(-1, keepdim=True)
+        query = 0.5 * query + direction.repeat_interleave(num_query_heads // num_kv_heads, 0)
+        k *= 0.5
+        at = tables[sequence, chosen // block_size], chosen % block_size
+        k[at] = (direction * gain).to(kind)
+        leading = v[at] * max(1.0, ctx_len / lightness) ** 0.5
+        agreed = normal(num_kv_heads, head_size)
+        v = (0.25 * v + agreed) * max(1.0, 0.7 * lightness / ctx_len)
+        v[at] = leading
 
     if regime not in ("published", "nominal"):
-        live = torch.arange(table_width * block_size, device=device) < lengths[:, None]
+        live = token < lengths[:, None]
         dead = torch.ones(blocks, block_size, dtype=torch.bool, device=device)
         dead[tables] = ~live.view(num_seqs, table_width, block_size)
         k.masked_fill_(dead[:, :, None, None], LOUD)

@@ -5,7 +5,8 @@
 
 Tokens with a negative slot are skipped. No two tokens have the same slot. Every other slot keeps
 what it holds. The caches are updated in place and returned; an implementation may as well return
-new ones. Nothing is rounded: every element is copied.
+new ones. Nothing is rounded: every element is copied, denormals too; only the sign of a zero may
+change.
 """
 
 import torch

@@ -6,7 +6,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     tiny       the mean square is near `eps` or far below it
     shifted    large mean, so that nothing may be subtracted; weights far from one, of both signs
     rows       rows of very different scale; one row of zeros where there are several
-    outliers   one value dominates each row
+    outliers   one value dominates each row, the last one in every other row; the last weight is
+               not near one
 """
 
 import torch
@@ -50,7 +51,11 @@ def make_inputs(
             x[places(1, token_count)] = 0
     elif regime == "outliers":
         every = torch.arange(token_count, device=device)
-        x[every, places(token_count, hidden_size)] *= 200
+        column = places(token_count, hidden_size)
+        column[::2] = hidden_size - 1
+        loud = 256 * (1 + torch.rand(token_count, generator=rng, device=device))
+        x[every, column] = (loud * (1 - 2 * places(token_count, 2))).to(x.dtype)
+        weight[-1] = -0.5
     else:
         raise ValueError(f"unknown regime {regime!r}")
     return {"x": x, "weight": weight}

@@ -9,6 +9,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     zeros      the threshold is zero, of one sign, and zeros of the other sign follow
     masked     logits at the ends of what fp32 holds, as masks leave them; rows with fewer than
                `top_k` others; rows far below zero
+    strided    what is kept stands 256 columns apart, or the largest power of two that the row is
+               long enough for; the smaller half of it are denormals of both signs
 
 Rows take turns among the kinds that a regime has, the first one first. `top_k` says where in the
 order of a row the threshold will be.
@@ -52,7 +54,9 @@ def make_inputs(
         values[1::3] = values[1::3, :1] - rank // (k + 1)
         values[2::3] = values[2::3, :1]
     elif regime == "adjacent":
-        start = 1 + places(seq_len, 2**21)[:, None] * 2**-23
+        # The last bit of the first row's threshold is one: without it the next logit is equal.
+        first = 2 * places(seq_len, 2**20)[:, None] + (hidden_size - k + 1) % 2
+        start = 1 + first * 2**-23
         values = start - (rank - (hidden_size - 1)) * 2**-23
         values[1::2] = -values[1::2].flip(-1)
         where[0::4], where[1::4] = hidden_size - 1 - rank, rank
@@ -69,6 +73,27 @@ def make_inputs(
         values[2::3] -= 1000
         values[0::3, 0] = -LOWEST / 2
         values = torch.where(rank < kept, values, LOWEST)
+    elif regime == "strided":
+        values = values.abs().sort(-1, descending=True).values
+        values[:, k:] = -0.5 - values[:, k:].flip(-1)
+        values[:, k // 2 : k] = _denormals(k - k // 2, device)
+        stride = 256
+        while stride * k > hidden_size:
+            stride //= 2
+        beyond = hidden_size - stride * (k - 1)
+        start = torch.where(row % 2 == 0, 0, places(seq_len, beyond))[:, None]
+        step = rank - start
+        is_kept = (step >= 0) & (step < stride * k) & (step % stride == 0)
+        order = torch.rand(seq_len, hidden_size, generator=rng, device=device)
+        where = (order - is_kept.float()).argsort(-1)
     else:
         raise ValueError(f"unknown regime {regime!r}")
     return {"logits": logits.scatter_(1, where, values)}
+
+
+def _denormals(count: int, device: str) -> torch.Tensor:
+    """Return so many denormals in falling order, the first half of them positive."""
+    level = count - 1 - 2 * torch.arange(count, dtype=torch.int32, device=device)
+    level += (level >= 0).int()
+    bits = level.abs() * (2**22 // count)
+    return torch.where(level < 0, bits | -(2**31), bits).view(torch.float32)

@@ -4,7 +4,7 @@
     out   = logits where logits >= theta, -inf elsewhere
 
 Every logit that equals theta is kept, however many there are; -0.0 equals 0.0. What is kept is kept
-as it is. Logits are finite.
+as it is, denormals too; only the sign of a zero may change. Logits are finite.
 """
 
 import torch

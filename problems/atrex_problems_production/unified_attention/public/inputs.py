@@ -2,25 +2,35 @@
 
 Regimes, each of which makes some part of the operator visible in the output:
     published  the distribution as published, and nothing else: for comparison only
-    nominal    as in production: lengths as given, blocks in order, with a few loud keys at places
-               that the seed decides
+    nominal    as in production, with a few loud keys at places that the seed decides
     ragged     other lengths: queries are shared out anew between sequences that have several, and
-               before them stand some cached tokens, or none; blocks in any order; wide scores, so
-               that few keys decide
-    flat       queries of zero: every key that a query sees counts the same
-    peaked     scores far from zero, above it in one head and below it in the next, so that softmax
-               must subtract its maximum
+               before them stand some cached tokens, or none; wide scores, so that few keys decide
+    flat       queries of zero: every key that a query sees counts the same.
+               Values have large parts that cancel: of one sign in the first third of a sequence,
+               of the other in the second
+    peaked     scores far from zero, above it in one head and below it in the next, and twice as far
+               in the second half of a sequence: softmax must subtract its maximum, which moves
     needle     one key decides for all queries of a sequence that see it: the key of one of them,
                often of the last
-In `flat`, `peaked` and `needle`, lengths and blocks are as in `ragged`. Outside `published` and
-`nominal`, whatever must not be read holds large finite values: slots past the end of a sequence,
-and blocks that a table names beyond those in use.
+    crowd      one key that all queries of a sequence see leads, and all others are each far
+               lighter, but their values agree: together they count about as much
+In `needle`, lengths are as in `ragged`; elsewhere as given. Blocks are in order in `published`
+alone. Outside `published` and `nominal`, whatever must not be read holds large finite values: slots
+past the end of a sequence, and blocks that a table names beyond those in use.
 """
 
 import torch
 
+REGIMES = ("published", "nominal", "ragged", "flat", "peaked", "needle", "crowd")
+
+LIGHT = 4096
+"""How many times lighter, at least, a key of the crowd is than the leading one."""
+
 LOUD = 10_000.0
 """What must not be read: a weight of 0 removes it."""
+
+CANCELLING = 256.0
+"""Parts of values that cancel, in units of the mean of all values."""
 
 
 def make_inputs(
@@ -40,7 +50,7 @@ def make_inputs(
 
     A sequence's newest tokens are its queries' own; it has `kv_lens` tokens, or as many as queries.
     """
-    if regime not in ("published", "nominal", "ragged", "flat", "peaked", "needle"):
+    if regime not in REGIMES:
         raise ValueError(f"unknown regime {regime!r}")
     is_hard = regime not in ("published", "nominal")
     rng = torch.Generator(device).manual_seed(seed)
@@ -61,7 +71,9 @@ def make_inputs(
     q_lens = torch.tensor(seq_lens, device=device)
     k_lens = torch.tensor(kv_lens or seq_lens, device=device)
     places = torch.arange(num_seqs * width, device=device).view(num_seqs, width)
-    if is_hard:
+    if regime != "published":
+        places = _scattered(blocks, rng, device)[places]
+    if regime in ("ragged", "needle"):
         order = torch.randperm(num_seqs, generator=rng, device=device)
         room = width * block_size
         q_lens = _resplit(q_lens, order, uniform(num_seqs // 2), room)
@@ -69,7 +81,7 @@ def make_inputs(
         is_even = (q_lens + before) % block_size == 0  # ends with a block: most should not
         before += is_even * torch.where(before > 1, -1, 1)
         k_lens = q_lens + before.minimum(room - q_lens) * (sequence % 4 != 3)
-        places = _scattered(blocks, rng, device)[places]
+    token = torch.arange(width * block_size, device=device)
     starts = torch.nn.functional.pad(q_lens.cumsum(0), (1, 0))
 
     if regime == "nominal":
@@ -90,10 +102,18 @@ def make_inputs(
         q *= 1.5
     elif regime == "flat":
         q.zero_()
+        third = (k_lens // 3)[:, None]
+        sign = (token < third).float() - ((token >= third) & (token < 2 * third)).float()
+        size = CANCELLING / k_lens.clamp(min=1).float().sqrt()
+        part = torch.zeros(blocks, block_size, device=device)
+        part[places] = (sign * size[:, None]).view(num_seqs, width, block_size)
+        v += part[:, :, None, None].bfloat16() * normal(num_kv_heads, head_size).sign()
     elif regime == "peaked":
         q *= 1.5
         q[:, :, 0] = 16.0 - 32.0 * (torch.arange(num_query_heads, device=device) % 2)
-        k[:, :, :, 0] = 8 * head_size**0.5
+        level = torch.ones(blocks, block_size, device=device)
+        level[places] += (2 * token >= k_lens[:, None]).view(num_seqs, width, block_size)
+        k[:, :, :, 0] = 8 * head_size**0.5 * level[..., None]
     elif regime == "needle":
         chosen = (uniform(num_seqs) * q_lens).long()
         chosen = torch.where(sequence % 2 == 0, q_lens - 1, chosen)
@@ -104,6 +124,20 @@ def make_inputs(
         at = places[sequence, token // block_size], token % block_size
         k[at] = (direction * strength / head_size**0.5).bfloat16()
         v[at] *= 4
+    elif regime == "crowd":
+        token = (uniform(num_seqs) * (k_lens - q_lens + 1)).long().minimum(k_lens - 1)
+        lightness = k_lens.clamp(min=LIGHT).float()
+        direction = normal(num_kv_heads, head_size)
+        gain = head_size**0.5 / direction.float().square().sum(-1, keepdim=True)
+        q = 0.5 * q + direction.repeat_interleave(num_query_heads // num_kv_heads, 0)
+        k *= 0.5
+        at = places[sequence, token // block_size], token % block_size
+        k[at] = (direction * gain * lightness.log()[:, None, None]).bfloat16()
+        leading = v[at]
+        size = torch.ones(blocks, device=device)
+        size[places] = (0.7 * lightness / k_lens.clamp(min=1)).clamp(min=1)[:, None]
+        v = (0.25 * v + normal(num_kv_heads, head_size)) * size[:, None, None, None].bfloat16()
+        v[at] = leading
 
     used = torch.arange(width, device=device) * block_size < k_lens[:, None]
     tables = places if is_hard else places * used
