@@ -35,6 +35,8 @@ _POLL_S = 0.2
 _MESSAGE_S = 10.0
 """From the first byte of a message to the last."""
 _EXIT_S = 3.0
+_MOST_LOST_STARTS = 3
+"""How many may be killed while they start, one after the other, before none is begun again."""
 _ORDERS = (signal.SIGKILL, signal.SIGTERM)
 
 
@@ -62,6 +64,11 @@ class _Trouble:
     reason: str
     by_order: bool = False
     """Whether somebody sent it SIGKILL or SIGTERM: not we; perhaps the system, short of memory."""
+
+    @property
+    def hint(self) -> str:
+        """What to do where a linter cannot start."""
+        return "free memory, or use fewer --jobs" if self.by_order else "its own message is above"
 
 
 @define(eq=False)
@@ -100,6 +107,7 @@ class Linters:
     ready: LintReady | None = None
     """What the first of them said of itself."""
     _linters: list[_Linter] = field(factory=list, init=False)
+    _lost_starts: int = field(default=0, init=False)
 
     def run(self, tasks: Sequence[Task]) -> Iterator[TaskDone]:
         """Lint `tasks`, begun in this order; yield each when it is done.
@@ -150,7 +158,7 @@ class Linters:
         message = linter.hear()
         match message:
             case LintReady():
-                linter.is_ready = True
+                linter.is_ready, self._lost_starts = True, 0
                 self.ready = self.ready or message
                 linter.note_progress()
             case NotReady():
@@ -160,12 +168,13 @@ class Linters:
         trouble = linter.trouble(self.setup.timeout_s)
         if trouble is None:
             return None
-        if not linter.is_ready:
-            raise HarnessError(
-                f"a linter could not start: {trouble.reason}", hint="its own message is above"
-            )
         self._drop(linter)
-        return self._settle(linter, trouble, waiting)
+        if linter.is_ready:
+            return self._settle(linter, trouble, waiting)
+        self._lost_starts += 1
+        if not trouble.by_order or self._lost_starts >= _MOST_LOST_STARTS:
+            raise HarnessError(f"a linter could not start: {trouble.reason}", hint=trouble.hint)
+        return None
 
     def _settle(
         self, linter: _Linter, trouble: _Trouble, waiting: deque[_Order]
@@ -299,7 +308,8 @@ def _ended(status: int) -> _Trouble:
     number = signal.Signals(-status)
     if number in _ORDERS:
         reason = (
-            f"its process was killed by {number.name} twice: by somebody, or for want of memory"
+            f"its process was killed by {number.name} more than once: by somebody, or for want of "
+            "memory"
         )
         return _Trouble(reason, by_order=True)
     return _Trouble(f"its process was killed by {number.name}")

@@ -20,6 +20,7 @@ from atrex_core.plugins import PluginHost
 from atrex_core.plugins.blame import blaming
 from atrex_core.printable import one_line
 from atrex_core.probe import PROBE_NAME, ProbeProblem
+from atrex_core.profile_choice import check_profile
 from atrex_core.suggest import did_you_mean, listed
 
 log = logging.getLogger(__name__)
@@ -230,8 +231,7 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
     backend = choose_backend(host, settings.backend)
     backend.check_available()
     accelerator, device = choose_device(host, backend, settings.device)
-    if settings.profile is not None:
-        _ = host.profiles[settings.profile]  # a wrong name is found out before the work
+    check_profile(host, device, settings.profile)  # a wrong one is found out before the work
     scale = settings.scale or accelerator.default_scale
     chosen = host.problems.select(*settings.problem)
     candidates = list(find_candidates(host, backend, chosen, paths))
@@ -296,12 +296,12 @@ def problem_under(host: PluginHost, name: str, protocol: Protocol) -> Problem:
     """Return a problem as `protocol` judges it.
 
     Raises:
-        Unavailable: it has no rules for that protocol.
+        NothingToDo: it has no rules for that protocol.
     """
     with blaming(host.problems, name):
         problem = host.problems[name].under(protocol)
     if problem is None:
-        raise Unavailable(
+        raise NothingToDo(
             f"problem {name!r} has no rules for the {protocol} protocol",
             hint=f"--protocol {Protocol.STRICT} works for every problem",
         )

@@ -16,6 +16,8 @@ from typing import Any
 import click
 
 from atrex_core.cli import console
+from atrex_core.cli.stopping import Interrupted, interrupted, remember
+from atrex_core.cli.supervisor import supervised
 from atrex_core.errors import AtrexError, ExitCode, HarnessError, UnknownName
 from atrex_core.printable import one_line
 from atrex_core.suggest import did_you_mean
@@ -33,17 +35,6 @@ _COMMANDS = {
     "repro": ("atrex_core.cli.repro", "Write a script that shows a failure again."),
     "release": ("atrex_core.cli.release", "Hand problems to agents, and prove what that hides."),
 }
-
-
-class _Interrupted(AtrexError):
-    """Ctrl-C, as an error like the others: click would print an empty line first."""
-
-    exit_code = ExitCode.INTERRUPTED
-
-    def __init__(self) -> None:
-        super().__init__(
-            "interrupted", hint="what is in the journal is kept; --resume goes on from there"
-        )
 
 
 class Application(click.Group):
@@ -75,7 +66,7 @@ class Application(click.Group):
         except KeyboardInterrupt as stop:
             if sys.stderr.isatty():
                 console.say("")  # the terminal has shown ^C without ending the line
-            raise _Interrupted from stop
+            raise interrupted(ctx) from stop
         except BrokenPipeError as error:  # a plugin's own command; click would exit with 1
             if not console.reader_is_gone():
                 raise HarnessError(f"a process of ours has ended early: {error}") from error
@@ -109,7 +100,9 @@ class Application(click.Group):
                 )
             known = self.list_commands(ctx)
             raise UnknownName(f"no command is named {name!r}", hint=did_you_mean(name, known))
-        return super().resolve_command(ctx, args)
+        found, command, rest = super().resolve_command(ctx, args)
+        remember(ctx, command, rest)
+        return found, command, rest
 
     def _plugin_commands(self, *, quiet: bool = False) -> dict[str, click.Command]:
         from atrex_core.plugins import PluginHost
@@ -138,10 +131,12 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. Errors become one `error:` line and one `hint:` line."""
     console.make_usable()
+    conclude = supervised()
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.raiseExceptions = False  # a full stderr is no reason for a traceback
     code = invoke(arguments)
     console.settle()
+    conclude(code)
     sys.exit(code)
 
 
@@ -168,7 +163,7 @@ def invoke(arguments: list[str] | None = None) -> int:
         message = error.format_message()
         return _complain(message[:1].lower() + message[1:], hint, ExitCode.USAGE)
     except (KeyboardInterrupt, click.Abort):
-        stop = _Interrupted()
+        stop = Interrupted()
         return _complain(str(stop), stop.hint, stop.exit_code)
     except Exception as error:
         if isinstance(error, OSError) and console.is_full(error):

@@ -10,7 +10,7 @@ import click
 from atrex_core.cli.console import rendered, say, show
 from atrex_core.journal import Journal
 from atrex_core.printable import one_line
-from atrex_core.report import document, table
+from atrex_core.report import document, lint_table, table
 
 
 @click.group("journal")
@@ -34,10 +34,12 @@ def show_journal(journal: Path, evaluation_id: str | None, form: str) -> None:
         entries = [document.entry(evaluation) for evaluation in evaluations]
         show(json.dumps({"schema": 1, "evaluations": entries}, allow_nan=False))
     else:
-        show(rendered(table.evaluations_table(evaluations, with_id=True)))
+        lints = list(record.lints().values())
+        if evaluations or not lints:
+            show(rendered(table.evaluations_table(evaluations, with_id=True)))
         for line in table.reasons(evaluations):
             show(line)
-        if lints := len(record.lints()):
-            say(f"{lints} results of problems lint: `problems lint --journal FILE --resume`")
+        for line in lint_table.journal_lines(lints):
+            show(line)
     for damage in record.damaged:
         say(one_line(f"warning: {damage}"))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from atrex_core.cli.console import say, show
+from atrex_core.cli.stopping import stoppable
 from atrex_core.errors import UsageError
 from atrex_core.plugins import PluginHost
 from atrex_core.scaffold import new_operator, new_problem
+
+_NOT_WRITTEN = "all of it is written, or nothing; run it again"
 
 
 @click.group("plugin")
@@ -49,11 +53,13 @@ def problem(name: str, output: Path, pack: str | None, into: Path | None) -> Non
     if into is not None:
         if pack is not None:
             raise UsageError("--into and --pack exclude each other", hint="--into names the pack")
-        made = new_operator(name, package=into)
+        with stoppable(_NOT_WRITTEN):
+            made = new_operator(name, package=into)
     else:
-        if not output.is_dir():
+        if not os.path.isdir(output):  # noqa: PTH112 - no name is too long for it
             raise UsageError(f"{str(output)!r} is no folder", hint="choose another --output")
-        made = new_problem(name, parent=output, pack=pack)
+        with stoppable(_NOT_WRITTEN):
+            made = new_problem(name, parent=output, pack=pack)
     show(str(made.root))
     if into is None:
         say(f"next: pip install -e {made.root}")

@@ -13,7 +13,8 @@ from attrs import frozen
 
 from atrex_core import live
 from atrex_core.cli.console import rendered, say, show
-from atrex_core.cli.output import check_output, deliver
+from atrex_core.cli.output import check_output, deliver, keep_candidates
+from atrex_core.cli.supervisor import sweep
 from atrex_core.config import Settings, changed, load_settings
 from atrex_core.errors import AtrexError, ExitCode, UnknownName, UsageError
 from atrex_core.journal import LintRecord
@@ -76,10 +77,12 @@ def lint(form: str, output: Path | None, verbose: bool, **flags: Any) -> int:
         raise UnknownName(f"no format is named {form!r}", hint=did_you_mean(form, FORMATS))
     request = _request(flags)
     check_output(output, request.journal)
+    sweep()
     started = time.monotonic()
     records: list[LintRecord] = []
     with Linting(request) as linting:
         planned = linting.plan()
+        keep_candidates(output, planned.kernel_files)
         report = _Report(planned, request, form, output, verbose)
         records += linting.earlier(planned)
         fresh = linting.run(planned)
@@ -103,6 +106,7 @@ def lint(form: str, output: Path | None, verbose: bool, **flags: Any) -> int:
 def show_problem(name: str, workload_id: str | None, form: str, disabled: tuple[str, ...]) -> None:
     """Show what is known of problem NAME: tensors, regimes, rules, cost, implementations."""
     disabled = load_settings({"disabled_plugins": disabled}).settings.disabled_plugins
+    sweep()
     host = PluginHost.discover(disabled=disabled)
     problem = host.problems[name]
     check_problem(host, problem)
@@ -112,10 +116,11 @@ def show_problem(name: str, workload_id: str | None, form: str, disabled: tuple[
         raise UnknownName(f"{name!r} has no workload {workload_id!r}", hint=hint)
     with blaming(host.problems, problem.name):
         sheet = problem_sheet.sheet(problem, workload_id)
-    if form == "json":
-        show(json.dumps({"schema": 1, "problem": sheet}, allow_nan=False))
-    else:
-        show("\n".join(problem_sheet.lines(sheet)))
+        if form == "json":
+            text = json.dumps({"schema": 1, "problem": sheet}, allow_nan=False)
+        else:
+            text = "\n".join(problem_sheet.lines(sheet))
+    show(text)
 
 
 def exit_code(findings: Sequence[Finding], protocols: Sequence[Protocol]) -> ExitCode:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from atrex_core.cli.console import rendered, say, show
+from atrex_core.cli.stopping import stoppable
 from atrex_core.config import load_settings
 from atrex_core.errors import ExitCode, NothingToDo
 from atrex_core.planning import check_problem
@@ -16,6 +17,7 @@ from atrex_core.plugins import PluginHost
 from atrex_core.printable import one_line
 from atrex_core.release import Claim, Standing, release_of, verify, write
 
+_NOT_BUILT = "the folder is as it was before, or the whole new release; run it again"
 _PROBLEM = click.option("--problem", "problems", multiple=True, metavar="GLOB")
 _DISABLED = click.option("--disable-plugin", "disabled", multiple=True, metavar="NAME")
 
@@ -47,8 +49,9 @@ def build(output: Path, problems: tuple[str, ...], disabled: tuple[str, ...]) ->
         raise NothingToDo("no problem is installed", hint="see `atrex-eval list plugins`")
     for problem in chosen:
         check_problem(host, problem)
-    release = release_of(chosen)
-    write(release, output)
+    with stoppable(_NOT_BUILT):
+        release = release_of(chosen)
+        write(release, output)
     show(release.digest)
 
 
@@ -74,7 +77,8 @@ def verify_folder(
     the isolation that is active here does not prevent it.
     """
     host = _host(disabled)
-    found = list(verify(host, folder, globs=problems, backend=backend, device=device))
+    with stoppable("nothing is proved; run it again"):
+        found = list(verify(host, folder, globs=problems, backend=backend, device=device))
     if form == "json":
         rows = [
             {"subject": c.subject, "claim": c.text, "standing": c.standing, "detail": c.detail}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -66,6 +66,13 @@ class LintPlan:
     """Problems that do not even say what there is to lint."""
     is_whole: bool = False
     """Whether every workload of this scale is among the tasks."""
+
+    @property
+    def kernel_files(self) -> Sequence[Path]:
+        """The kernels that are tried, and everything that is beside them."""
+        folders = (planned.backend.kernels for _, planned in self.kernels)
+        tried = (candidate.path for _, planned in self.kernels for candidate, _ in planned.items)
+        return tuple(dict.fromkeys([*(path for path in folders if path is not None), *tried]))
 
     @property
     def works_on_host(self) -> bool:

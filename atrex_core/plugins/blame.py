@@ -11,8 +11,8 @@ from typing import Any
 
 from atrex_core.errors import AtrexError, PluginError
 from atrex_core.plugins.loading import quarantine
-from atrex_core.plugins.prints import prints_aside
 from atrex_core.plugins.registry import Registry
+from atrex_core.plugins.turn import turn_of
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def blaming(registry: Registry[Any], name: str) -> Iterator[None]:
     """
     origin = registry.origins[name]
     try:
-        with prints_aside():
+        with turn_of(origin):
             yield
     except (AtrexError, KeyboardInterrupt):
         raise

@@ -18,8 +18,8 @@ from attrs import define, field, frozen
 from atrex_core import hookspecs
 from atrex_core._project import PROJECT
 from atrex_core.errors import AtrexError, PluginError
-from atrex_core.plugins.prints import prints_aside
 from atrex_core.plugins.registry import PluginOrigin, Quarantined, Registry
+from atrex_core.plugins.turn import turn_of
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Loading:
         provided: dict[str, list[Any]] = {}
         where = "import"
         try:
-            with prints_aside():
+            with turn_of(entry.origin):
                 plugin = entry.load()
                 where = "registration"
                 self._register(plugin, name)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from attrs import field, frozen
 
-from atrex_core.errors import UnknownName
+from atrex_core.errors import UnknownName, UsageError
 from atrex_core.suggest import did_you_mean
 
 T = TypeVar("T")
@@ -96,10 +96,18 @@ class Registry(Generic[T]):
 
         Raises:
             UnknownName: one of the globs matches nothing.
+            UsageError: one of the globs is empty.
         """
-        patterns = [part.strip() for glob in globs for part in glob.split(",") if part.strip()]
+        patterns = [pattern for glob in globs for pattern in self._patterns(glob)]
         chosen = {name for pattern in patterns for name in self._matching(pattern)}
         return tuple(item for name, item in self.items.items() if not patterns or name in chosen)
+
+    def _patterns(self, glob: str) -> list[str]:
+        found = [part.strip() for part in glob.split(",") if part.strip()]
+        if not found:
+            hint = f"leave it out to select every {self.kind}; {self._hint('')}"
+            raise UsageError(f"an empty glob {glob!r} selects no {self.kind}", hint=hint)
+        return found
 
     def _matching(self, pattern: str) -> set[str]:
         found = {name for name in self.items if fnmatchcase(name, pattern)}

@@ -30,11 +30,18 @@ def fault_of(error: BaseException, device: str) -> tuple[Fate, str]:
     """
     if is_lost(device):
         os._exit(DEVICE_LOST)  # the parent goes on with a new process
-    if is_out_of_memory(error):
+    if _is_out_of_memory(error):
         traceback.clear_frames(error.__traceback__)
         release(device)
         return Fate.SKIPPED, f"needs more memory than {device} has free: {said(error)}"
     return Fate.BROKEN, said(error)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    try:
+        return is_out_of_memory(error)
+    except Exception:  # noqa: BLE001  (what the error says of itself may raise)
+        return False
 
 
 def said(error: BaseException) -> str:
@@ -46,7 +53,11 @@ def said(error: BaseException) -> str:
     if frames and frames[-1].lineno is not None:
         path = Path(frames[-1].filename)
         where = f" (at {'/'.join(path.parts[-2:])}:{frames[-1].lineno})"
-    text = one_line(f"{type(error).__name__}: {error}", MOST_REASON - len(where))
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001  (the pack's own class of errors may be broken as well)
+        message = "its message cannot be read"
+    text = one_line(f"{type(error).__name__}: {message}", MOST_REASON - len(where))
     return text.removesuffix(": ") + where
 
 
@@ -74,20 +85,38 @@ def release(device: str) -> None:
         empty_cache()
 
 
-def unlike(specs: Collection[TensorSpec], outputs: Any) -> str | None:
-    """Say how `outputs` differ from what `specs` declare, if they do."""
+def unlike(specs: Collection[TensorSpec], outputs: Any, device: Any) -> str | None:
+    """Say how `outputs` differ from what `specs` declare for the torch `device`, if they do.
+
+    They may be anything: whatever a look at them raises is said, too.
+    """
+    names = [spec.name for spec in specs]
+    try:
+        if not isinstance(outputs, Mapping):
+            return f"{type(outputs).__name__!r} is no mapping of {names}"
+        if set(outputs) != set(names):
+            return f"it names {list(outputs)}, not {names}"
+        for spec in specs:
+            if fault := _unlike_tensor(spec, outputs[spec.name], device):
+                return f"{spec.name!r} {fault}"
+    except Exception as error:  # noqa: BLE001  (a pack's own types: say what they did)
+        return said(error)
+    return None
+
+
+def _unlike_tensor(spec: TensorSpec, tensor: Any, device: Any) -> str | None:
     import torch
 
-    names = [spec.name for spec in specs]
-    if not isinstance(outputs, Mapping):
-        return f"{type(outputs).__name__!r} is no mapping of {names}"
-    if set(outputs) != set(names):
-        return f"it names {list(outputs)}, not {names}"
-    for spec in specs:
-        tensor = outputs[spec.name]
-        if not isinstance(tensor, torch.Tensor):
-            return f"{spec.name!r} is of type {type(tensor).__name__!r}, not a tensor"
-        if tuple(tensor.shape) != spec.shape or dtype_of(tensor) is not spec.dtype:
-            found = f"{dtype_of(tensor) or tensor.dtype} {list(tensor.shape)}"
-            return f"{spec.name!r} is {found}, not {spec.dtype} {list(spec.shape)}"
-    return None
+    if type(tensor) is not torch.Tensor:
+        what = "a plain tensor" if isinstance(tensor, torch.Tensor) else "a tensor"
+        return f"is of type {type(tensor).__name__!r}, not {what}"
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        return f"is {layout}, not dense"
+    if tuple(tensor.shape) != spec.shape or dtype_of(tensor) is not spec.dtype:
+        found = f"{dtype_of(tensor) or tensor.dtype} {list(tensor.shape)}"
+        return f"is {found}, not {spec.dtype} {list(spec.shape)}"
+    wanted = torch.empty(0, device=device).device  # with its number
+    if tensor.device != wanted:
+        return f"is on device {tensor.device}, not {wanted}"
+    return "requires a gradient" if tensor.requires_grad else None

@@ -17,6 +17,7 @@ from attrs import define, field
 
 from atrex_core.comparison import Comparison
 from atrex_core.interfaces import Implementation, Inapplicable, Problem, Tensors
+from atrex_core.interfaces.declared import mutants_of, regimes_of, variants_of
 from atrex_core.model import CodeSteps, Protocol, TensorSpec, Workload
 from atrex_core.model.lint import Fate, Finding, Kind
 from atrex_core.printable import one_line
@@ -77,6 +78,7 @@ def lint_workload(
     try:
         suspects += court.suspects(without)
         with court.resting_on(Kind.CHECK, "regimes"):
+            regimes_of(problem, workload)
             regimes = correctness_regimes(problem, workload, cases)
         for number, regime in enumerate(regimes):
             waiting = [suspect for suspect in suspects if not suspect.settled]
@@ -122,7 +124,7 @@ class _Halt(Exception):
         self.suspect = suspect
 
 
-def _pass_on_the_users_own(error: BaseException) -> None:
+def pass_on_the_users_own(error: BaseException) -> None:
     """Raise an interrupt that may be the user's: not where the signal is ignored."""
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if isinstance(error, KeyboardInterrupt) and not ignored:
@@ -144,10 +146,10 @@ class _Court:
         """Return everything that is to be tried, the reference first: the rest rests on it."""
         honest: Mapping[str, Implementation] = {}
         with self.resting_on(Kind.CHECK, "variants"):
-            honest = {REFERENCE: self.problem.honest, **self.problem.variants()}
+            honest = {REFERENCE: self.problem.honest, **variants_of(self.problem)}
         wrong: Mapping[str, Implementation] = {}
         with self.resting_on(Kind.CHECK, "mutants"):
-            wrong = dict(self.problem.mutants())
+            wrong = mutants_of(self.problem)
         found = [_Suspect(Kind.VARIANT, n, f, Fate.ACCEPTED) for n, f in honest.items()]
         found += [_Suspect(Kind.MUTANT, n, f, Fate.SURVIVED) for n, f in wrong.items()]
         return [suspect for suspect in found if (suspect.kind, suspect.name) not in without]
@@ -156,16 +158,18 @@ class _Court:
         """Try what is not settled yet in one case."""
 
         def draw() -> Tensors:
-            return self.problem.draw(self.workload, regime=regime, seed=seed, device=self.device)
+            return dict(
+                self.problem.draw(self.workload, regime=regime, seed=seed, device=self.device)
+            )
 
         with self.resting_on(Kind.CHECK, DRAW, regime):
             inputs = draw()
-        seal = Seal.of(inputs)
+            seal = Seal.of(inputs)
         with self.resting_on(Kind.CHECK, EXPECTED, regime):
-            expected = _kept(self.problem.expected(self.workload, inputs))
+            expected = _kept(self.problem.expected(self.workload, lent(inputs)))
             _refuse_change(seal, inputs)
         with self.resting_on(Kind.VARIANT, REFERENCE, regime):
-            honest = self.problem.honest(self.workload, inputs)
+            honest = self.problem.honest(self.workload, lent(inputs))
             _refuse_change(seal, inputs)
         truth = Truth(expected=expected, honest=honest)
         for suspect in waiting:
@@ -175,9 +179,12 @@ class _Court:
             suspect.seconds += time.perf_counter() - started
             if suspect.is_reference and suspect.fate in (Fate.BROKEN, Fate.SKIPPED):
                 raise _Halt(suspect)
-            if changed := seal.broken(inputs):
+            if changed := _broken(seal, inputs):
                 suspect.settle(Fate.BROKEN, _changed(changed), regime)
-                inputs = draw()
+                with self.resting_on(Kind.CHECK, DRAW, regime):
+                    inputs = _refilled(seal, inputs) or draw()
+                    if _broken(seal, inputs):
+                        raise Complaint(f"after {suspect.name!r} it draws other inputs")
 
     @contextmanager
     def resting_on(self, kind: Kind, name: str, regime: str | None = None) -> Iterator[None]:
@@ -186,7 +193,7 @@ class _Court:
         try:
             yield
         except BaseException as error:  # a pack's code may raise anything: say what it did
-            _pass_on_the_users_own(error)
+            pass_on_the_users_own(error)
             suspect = _Suspect(kind, name, self.problem.honest, Fate.BROKEN)
             suspect.settle(*fault_of(error, self.device), regime)
             raise _Halt(suspect) from error
@@ -214,7 +221,7 @@ class _Court:
             with torch.no_grad():
                 outputs = truth.honest
                 if not suspect.is_reference:
-                    outputs = suspect.run(self.workload, inputs)
+                    outputs = suspect.run(self.workload, lent(inputs))
                     if os.getpid() != self._pid:
                         os._exit(1)  # it forked: the copy of us that comes back has no say
         except Inapplicable as word:
@@ -224,22 +231,21 @@ class _Court:
                 suspect.settle(Fate.BROKEN, "only a mutant may be inapplicable", regime)
             return
         except BaseException as error:  # noqa: BLE001  (it is the pack's code: say what it did)
-            _pass_on_the_users_own(error)
+            pass_on_the_users_own(error)
             suspect.settle(*fault_of(error, self.device), regime)
             return
-        if fault := unlike(self.problem.outputs(self.workload), outputs):
-            suspect.settle(Fate.BROKEN, f"its answer is not as declared: {fault}", regime)
-            return
-        # A kernel's answer is refused for this before it is compared; here the rule is on trial.
-        outputs = {name: plain(tensor) for name, tensor in outputs.items()}
         try:
-            found = judge_outputs(self.problem, self.workload, inputs, outputs, truth)
+            if fault := unlike(self.problem.outputs(self.workload), outputs, self.device):
+                suspect.settle(Fate.BROKEN, f"its answer is not as declared: {fault}", regime)
+                return
+            # A kernel's answer is refused for this before it is compared; here the rule is tried.
+            outputs = {name: plain(tensor) for name, tensor in outputs.items()}
+            found = judge_outputs(self.problem, self.workload, lent(inputs), outputs, truth)
+            self._rule(suspect, found, outputs, truth, regime)
         except BaseException as error:  # noqa: BLE001  (canonical and tolerance are the pack's, too)
-            _pass_on_the_users_own(error)
+            pass_on_the_users_own(error)
             fate, reason = fault_of(error, self.device)
             suspect.settle(fate, f"its answer could not be judged: {reason}", regime)
-            return
-        self._rule(suspect, found, outputs, truth, regime)
 
     def _rule(
         self,
@@ -275,8 +281,45 @@ def _nobody_watches(_: Attempt) -> None:
     return
 
 
+def lent(inputs: Tensors) -> Tensors:
+    """Return other tensors of the same storage, in a mapping that the borrower may keep."""
+    return {name: tensor.detach() for name, tensor in inputs.items()}
+
+
+def _broken(seal: Seal, inputs: Tensors) -> list[str]:
+    """Return the names of the inputs that are no longer what they were, or are nowhere."""
+    return [name for name, tensor in inputs.items() if _is_taken(tensor)] or seal.broken(inputs)
+
+
+def _is_taken(tensor: Any) -> bool:
+    """Return whether there is less storage than a tensor needs: reading it would be a crash."""
+    stored: int = tensor.untyped_storage().nbytes()
+    return stored < _end(tensor)
+
+
+def _end(tensor: Any) -> int:
+    """Return where in its storage a tensor ends."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((extent - 1) * stride for extent, stride in steps)
+    return (last + 1) * int(tensor.element_size()) if tensor.numel() else 0
+
+
+def _refilled(seal: Seal, inputs: Tensors) -> Tensors | None:
+    """Return inputs as they were, None where only drawing them again can give that.
+
+    In place: a generator may give the same tensors out once more.
+    """
+    if seal.copies is None:
+        return None
+    for name, copy in seal.copies.items():
+        if _is_taken(inputs[name]):
+            inputs[name].untyped_storage().resize_(_end(inputs[name]))
+        inputs[name].copy_(copy)
+    return inputs
+
+
 def _refuse_change(seal: Seal, inputs: Tensors) -> None:
-    if changed := seal.broken(inputs):
+    if changed := _broken(seal, inputs):
         raise Complaint(_changed(changed))
 
 

@@ -15,13 +15,21 @@ from typing import Any
 from attrs import define, field
 
 from atrex_core.interfaces import Problem, Tensors
+from atrex_core.interfaces.declared import (
+    inputs_of,
+    misplaced,
+    mutants_of,
+    outputs_of,
+    regimes_of,
+    variants_of,
+)
 from atrex_core.model import Cost, Protocol, Scale, TensorSpec, Workload
 from atrex_core.model.lint import Fate, Finding, Kind
 from atrex_core.processes.attempt import Attempt
 from atrex_core.referee.bench import correctness_regimes
 from atrex_core.referee.faults import fault_of, unlike
 from atrex_core.referee.isolation import Alone, digests
-from atrex_core.referee.lint import DRAW, Excluded, Watch
+from atrex_core.referee.lint import DRAW, Excluded, Watch, lent, pass_on_the_users_own
 from atrex_core.referee.seals import Seal, raw
 from atrex_core.tensors import RowBlocks, dtype_of
 
@@ -55,11 +63,16 @@ def check_problem(
         without: Left out, because making them has ended a process before.
     """
     desk = _Desk(problem, None, "cpu", watch, without)
-    desk.ask("mutants", lambda: _too_few(problem.mutants(), LEAST_MUTANTS, "mutants"))
-    desk.ask("variants", lambda: _too_few(problem.variants(), LEAST_VARIANTS, "honest variants"))
-    smoke = problem.select(Scale.SMOKE)
-    desk.ask("smoke workloads", lambda: _too_few(smoke, LEAST_SMOKE, "smoke workloads"))
-    desk.ask("workload ids", lambda: _repeated([w.id for w in problem.workloads]))
+    desk.ask("mutants", lambda: _too_few(mutants_of(problem), LEAST_MUTANTS, "mutants"))
+    desk.ask("variants", lambda: _too_few(variants_of(problem), LEAST_VARIANTS, "honest variants"))
+    smoke: list[Workload] = []
+
+    def few_smoke() -> str | None:
+        smoke[:] = problem.select(Scale.SMOKE)
+        return _too_few(smoke, LEAST_SMOKE, "smoke workloads")
+
+    desk.ask("smoke workloads", few_smoke)
+    desk.ask("workload ids", lambda: _repeated_ids(problem.workloads))
     desk.ask("public files", lambda: _missing_files(problem))
     desk.ask("private text", lambda: _leak(problem))
     desk.ask("runs alone", lambda: _alone(problem, smoke, alone))
@@ -96,6 +109,7 @@ def check_workload(
 
     desk.ask("regimes", regimes)
     desk.ask("unknown regime", lambda: _takes_any_regime(problem, workload, device))
+    desk.ask("in place", lambda: misplaced(problem, workload))
     desk.ask("cost", lambda: _odd_cost(problem.cost(workload)))
     for regime in every:
         _look_at(desk, problem, workload, regime, seed)
@@ -122,9 +136,8 @@ class _Desk:
         self.watch(Attempt(Kind.CHECK, name, regime))
         try:
             complaint = question()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # noqa: BLE001  (it is the pack's code: say what it did)
+            pass_on_the_users_own(error)
             self.found[name] = (*fault_of(error, self.device), regime)
         else:
             if complaint is not None:
@@ -156,15 +169,21 @@ def _look_at(desk: _Desk, problem: Problem, workload: Workload, regime: str, see
     if not drawn:
         return
     (inputs,) = drawn
-    seal = Seal.of(inputs)
-    specs, outputs = problem.inputs(workload), problem.outputs(workload)
-    desk.ask("inputs", lambda: unlike(specs, inputs) or _not_in_order(specs, inputs), regime)
+    outputs: list[TensorSpec] = []
+
+    def unlike_declared() -> str | None:
+        specs = inputs_of(problem, workload)
+        outputs[:] = outputs_of(problem, workload)
+        return unlike(specs, inputs, desk.device) or _not_in_order(specs, inputs)
+
+    desk.ask("inputs", unlike_declared, regime)
     if "inputs" in desk.found:
         return
+    seal = Seal.of(inputs)
     desk.ask("finite inputs", lambda: _not_finite(inputs), regime)
     desk.ask("seeds", lambda: _seedless(inputs, draw, seed), regime)
     # What is estimated without inputs is meant for those of the first regime, the timed one.
-    is_timed = regime == problem.regimes(workload)[0]
+    is_timed = [regime] == list(problem.regimes(workload))[:1]
     desk.ask("cost", lambda: _unlikely(problem, workload, inputs, estimated=is_timed), regime)
     desk.ask("reference", lambda: _unlike_honest(problem, workload, inputs, outputs), regime)
     desk.ask("expected", lambda: _unlike_expected(problem, workload, inputs, outputs), regime)
@@ -180,9 +199,18 @@ def _too_few(found: Mapping[str, Any] | Sequence[Any], least: int, what: str) ->
     return f"{len(found)} {what} are too few: at least {least} are asked for"
 
 
-def _repeated(ids: Sequence[str]) -> str | None:
+def _repeated_ids(workloads: Sequence[Workload]) -> str | None:
+    """Tell workloads apart that have one id, by their places in the list."""
+    ids = [workload.id for workload in workloads]
     twice = [id_ for id_, times in Counter(ids).items() if times > 1]
-    return f"several workloads are called {twice[0]!r}" if twice else None
+    if not twice:
+        return None
+    places = [str(place) for place, id_ in enumerate(ids, start=1) if id_ == twice[0]]
+    *most, last = places
+    return (
+        f"workloads number {', '.join(most)} and {last} have one id, {twice[0]!r}: "
+        "only the first of them is linted"
+    )
 
 
 def _missing_files(problem: Problem) -> str | None:
@@ -237,16 +265,17 @@ def _alone(problem: Problem, smoke: Sequence[Workload], alone: Alone) -> str | N
 def _every_regime(problem: Problem, workload: Workload) -> list[str]:
     """Return the regimes of every protocol that the problem has rules for."""
     judged = (problem.under(protocol) for protocol in Protocol)
-    regimes = [r for one in judged if one is not None for r in one.regimes(workload)]
+    regimes = [r for one in judged if one is not None for r in regimes_of(one, workload)]
     return list(dict.fromkeys(regimes))
 
 
 def _undrawn(problem: Problem, workload: Workload, cases: int) -> str | None:
-    regimes = list(problem.regimes(workload))
+    regimes = list(regimes_of(problem, workload))
     if not regimes:
         return "there is no regime to draw inputs in"
-    if complaint := _repeated(regimes):
-        return complaint.replace("workloads", "regimes")
+    twice = [name for name, times in Counter(regimes).items() if times > 1]
+    if twice:
+        return f"several regimes are called {twice[0]!r}"
     left_out = set(regimes) - set(correctness_regimes(problem, workload, cases))
     return f"no case draws {sorted(left_out)}" if left_out else None
 
@@ -301,7 +330,7 @@ def _odd_cost(cost: Cost) -> str | None:
 def _unlikely(
     problem: Problem, workload: Workload, inputs: Tensors, *, estimated: bool
 ) -> str | None:
-    guess, cost = problem.cost(workload), problem.cost(workload, inputs)
+    guess, cost = problem.cost(workload), problem.cost(workload, lent(inputs))
     if complaint := _odd_cost(cost):
         return complaint
     for what, found, expected in (
@@ -316,8 +345,9 @@ def _unlikely(
 def _unlike_honest(
     problem: Problem, workload: Workload, inputs: Tensors, outputs: Sequence[TensorSpec]
 ) -> str | None:
-    honest = problem.honest(workload, inputs)
-    if complaint := unlike(outputs, honest):
+    honest = problem.honest(workload, lent(inputs))
+    device = next(iter(inputs.values())).device
+    if complaint := unlike(outputs, honest, device):
         return complaint
     loose = [spec.name for spec in outputs if not honest[spec.name].is_contiguous()]
     return f"{loose[0]!r} is not contiguous" if loose else None
@@ -326,7 +356,7 @@ def _unlike_honest(
 def _unlike_expected(
     problem: Problem, workload: Workload, inputs: Tensors, outputs: Sequence[TensorSpec]
 ) -> str | None:
-    expected = problem.expected(workload, inputs)
+    expected = problem.expected(workload, lent(inputs))
     if set(expected) != {spec.name for spec in outputs}:
         return f"it names {list(expected)}, not {[spec.name for spec in outputs]}"
     for spec in outputs:

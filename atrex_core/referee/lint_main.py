@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import os
 import platform
 import resource
 import signal
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from attrs import define
+from attrs import define, field
 
 from atrex_core.errors import AtrexError, ExitCode
 from atrex_core.interfaces import DeviceContext
@@ -74,6 +75,7 @@ class Linter:
     context: DeviceContext
     cell: AttemptCell
     alone: Alone
+    _pid: int = field(factory=os.getpid, init=False)
 
     def serve(self, channel: Channel) -> None:
         """Lint what is asked for, in order."""
@@ -85,6 +87,8 @@ class Linter:
             assert isinstance(request, Lint), "the only thing an orchestrator asks"
             started = time.perf_counter()
             findings = tuple(self._lint(request))
+            if os.getpid() != self._pid:
+                os._exit(1)  # a pack forked: the copy of us that comes back has no say
             self.cell.leave()
             channel.send(Linted(findings=findings, seconds=time.perf_counter() - started))
             if self.context.torch_device != "cpu":

@@ -18,8 +18,9 @@ from attrs import frozen
 
 from atrex_core.interfaces import Problem
 from atrex_core.model import DType, Phase, Rule
+from atrex_core.release.matching import LONG, spelled
 from atrex_core.release.numbers import keys_of, plain
-from atrex_core.release.view import PUBLIC_FILES, SHAPES
+from atrex_core.release.view import PUBLIC_FILES
 
 _RELEASE_ID = "release_id"
 """The key of the one text of a private file that is made to be shown."""
@@ -56,11 +57,11 @@ def facts_of(problem: Problem) -> Facts:
         else:
             _from_code(path, found, public)
     mutants, variants = problem.mutants(), problem.variants()
+    for name in [n for n in found.names if spelled(n).parts in public.vocabulary]:
+        del found.names[name]
     for kind, names in (("mutant", mutants), ("variant", variants)):
         for name in names:
             found.name(name, f"the name of a {kind}")
-    for name in public.vocabulary:
-        found.names.pop(name, None)
     for word in public.words:
         found.words.pop(word, None)
     return Facts(
@@ -118,38 +119,32 @@ class _Collected:
 
 @frozen(kw_only=True)
 class _Public:
-    """What a release says by itself, and may."""
+    """What a release says by itself, and may: told from the problem, not from its public files.
 
-    vocabulary: frozenset[str]
-    """Names that candidate and evaluator must agree on."""
-    code: frozenset[str]
-    """Names in public code."""
+    Of numbers, sizes of tensors alone: what merely stands among a workload's axes is no excuse.
+    """
+
+    vocabulary: frozenset[tuple[str, ...]]
+    """Names that candidate and evaluator must agree on, taken apart."""
+    code: frozenset[tuple[str, ...]]
+    """Names in public code, taken apart."""
     numbers: frozenset[str]
     words: frozenset[str]
 
     @classmethod
     def of(cls, problem: Problem) -> _Public:
         vocabulary: set[str] = set()
-        leaves: list[object] = []
+        sizes: set[int] = set()
         for workload in problem.workloads:
             specs = (*problem.inputs(workload), *problem.outputs(workload))
             vocabulary |= {*workload.axes, *workload.init, *problem.regimes(workload)}
             vocabulary |= {spec.name for spec in specs}
-            leaves += [size for spec in specs for size in spec.shape]
-        for path in problem.public_files:
-            if path.name == SHAPES:
-                leaves += [leaf for _, leaf in _leaves(json.loads(path.read_bytes()))]
-        texts = {leaf.casefold() for leaf in leaves if isinstance(leaf, str)}
+            sizes |= {size for spec in specs for size in spec.shape}
         return cls(
-            vocabulary=frozenset(vocabulary),
-            code=frozenset(_names_in_code(problem)),
-            numbers=frozenset(
-                key
-                for leaf in leaves
-                if isinstance(leaf, int | float) and not isinstance(leaf, bool)
-                for key in (*keys_of(leaf), plain(leaf))
-            ),
-            words=frozenset({*texts, *map(str, DType), *map(str, Phase)}),
+            vocabulary=frozenset(spelled(name).parts for name in vocabulary),
+            code=frozenset(spelled(name).parts for name in _names_in_code(problem)),
+            numbers=frozenset(key for n in sizes for key in (*keys_of(n), plain(n))),
+            words=frozenset({*map(str, DType), *map(str, Phase)}),
         )
 
 
@@ -214,7 +209,9 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, object]]:
 def _from_code(path: Path, found: _Collected, public: _Public) -> None:
     tree = ast.parse(path.read_bytes())
     for name in _defined(tree):
-        if name not in public.code:
+        if len(spelled(name).bare) < LONG:
+            found.ordinary += 1
+        elif spelled(name).parts not in public.code:
             found.name(name, f"defined in {path.name}")
 
 

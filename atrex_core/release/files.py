@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -12,15 +11,20 @@ from attrs import frozen
 from atrex_core.errors import AtrexError
 from atrex_core.interfaces import Problem
 from atrex_core.release.claims import Claim, claim
-from atrex_core.release.contents import MANIFEST, Manifest, parse_manifest, release_of
-from atrex_core.release.folder import Entry, scan
+from atrex_core.release.contents import (
+    MANIFEST,
+    Manifest,
+    Release,
+    parse_manifest,
+    release_of,
+)
+from atrex_core.release.folder import ROOT, Entry, entry_of, scan
 from atrex_core.release.readme import README
 from atrex_core.release.view import VIEW
 
 _SUBJECT = "folder"
 _MOST_BYTES = 16 * 2**20
 """No file of a release is larger; what is, is not read."""
-_RUNS = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH | stat.S_ISUID | stat.S_ISGID
 
 
 @frozen(kw_only=True)
@@ -28,7 +32,9 @@ class Folder:
     """A folder as it was found."""
 
     path: Path
+    root: Entry
     entries: Sequence[Entry]
+    """Everything below it."""
     files: Mapping[str, bytes]
     """Content of every regular file, by relative path."""
     too_large: Sequence[str]
@@ -49,7 +55,8 @@ class Folder:
                     too_large.append(entry.path)
                 else:
                     files[entry.path] = place.read_bytes()
-        return cls(path=path, entries=entries, files=files, too_large=too_large)
+        root = entry_of(path.resolve(), ROOT)
+        return cls(path=path, root=root, entries=entries, files=files, too_large=too_large)
 
     def manifest(self) -> Manifest:
         """Return its manifest.
@@ -78,9 +85,15 @@ def folder_claims(folder: Folder, manifest: Manifest | None, why: str) -> Iterat
     )
     yield claim(
         _SUBJECT,
-        "nothing else is there: no further file, folder or link, nothing that is executable",
+        "nothing else is there: no further file, folder or link",
         _beyond(folder, manifest),
         proved=f"{len(folder.entries)} entries",
+    )
+    yield claim(
+        _SUBJECT,
+        "modes and times are those of a build; no attribute or hard link",
+        (found for entry in (folder.root, *folder.entries) for found in entry.departures()),
+        proved=f"{len(folder.entries) + 1} entries",
     )
     yield claim(
         _SUBJECT,
@@ -90,15 +103,21 @@ def folder_claims(folder: Folder, manifest: Manifest | None, why: str) -> Iterat
     )
 
 
-def rebuild_claim(folder: Folder, problems: Sequence[Problem] | str) -> Claim:
-    """Return the claim that `problems` give this very release; a text says why there are none."""
-    text = "the installed packs give the same release"
+def rebuilt(problems: Sequence[Problem] | str) -> Release | str:
+    """Return the release that `problems` give now, or why there is none."""
     if isinstance(problems, str):
-        return claim(_SUBJECT, text, [problems])
+        return problems
     try:
-        again = release_of(problems)
+        return release_of(problems)
     except AtrexError as error:
-        return claim(_SUBJECT, text, [str(error)])
+        return str(error)
+
+
+def rebuild_claim(folder: Folder, again: Release | str) -> Claim:
+    """Return the claim that a folder is what was built `again`, to the byte."""
+    text = "the installed packs give the same release"
+    if isinstance(again, str):
+        return claim(_SUBJECT, text, [again])
     names = sorted({*again.files, *folder.files})
     wrong = [f"{n!r} differs" for n in names if again.files.get(n) != folder.files.get(n)]
     return claim(_SUBJECT, text, wrong, proved=f"digest {again.digest}")
@@ -120,8 +139,6 @@ def _beyond(folder: Folder, manifest: Manifest) -> Iterator[str]:
         is_known = entry.path in (files if entry.is_file else folders if entry.is_folder else ())
         if not is_known:
             yield f"{entry.path!r} is no part of it"
-        elif entry.is_file and entry.mode & _RUNS:
-            yield f"{entry.path!r} is executable"
     yield from (f"{name!r} is too large to be part of it" for name in folder.too_large)
 
 

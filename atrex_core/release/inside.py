@@ -27,6 +27,7 @@ from atrex_core.plugins import PluginHost
 from atrex_core.release import canary
 from atrex_core.release.canary import Canaries
 from atrex_core.release.claims import Claim, Standing, claim
+from atrex_core.release.readings import encodings
 
 _SUBJECT, _RESULTS, _ISOLATION = "worker", "results", "isolation"
 _CASES = 5
@@ -80,10 +81,10 @@ def choose_place(host: PluginHost, backend: str | None, device: str | None) -> P
     raise failure or AtrexError("no backend is installed")
 
 
-def worker_claims(host: PluginHost, backend: str | None, device: str | None) -> Iterator[Claim]:
-    """Make the run, and yield what it proves."""
+def worker_claims(host: PluginHost, place: Place | None) -> Iterator[Claim]:
+    """Make the run, and yield what it proves; None takes the first backend that can run here."""
     try:
-        place = choose_place(host, backend, device)
+        place = place or choose_place(host, None, None)
     except AtrexError as error:
         yield claim(_SUBJECT, "the spy ran", [f"not proved: {error}"])
         return
@@ -211,13 +212,22 @@ class Run:
         return claim(_SUBJECT, f"nothing private is in {called}", leaked, proved=proved)
 
     def _given_away(self) -> Iterator[str]:
+        told = self._told_backwards()
         for name, content in self.given_out.items():
             for digits, where in self.canaries.private.items():
                 may = where.startswith(f"{canary.BROKEN}/") or (
                     where.startswith(f"{canary.NAMED}: ") and name != "a release"
                 )
-                if digits.encode() in content and not may:
-                    yield f"{name}: {where}"
+                forms = [(form, how) for form, how in encodings(digits) if form not in told]
+                found = () if may else [how for form, how in forms if form in content]
+                if found:
+                    yield f"{name}: {where}" + (f", {found[0]}" if found[0] else "")
+
+    def _told_backwards(self) -> set[bytes]:
+        """Return the digits that spies report having read, as they report them."""
+        reports = (self._report(problem, stage) for problem, stage in list(self.results))
+        found = [report["found"] for report in reports if report is not None]
+        return {d.encode() for channels in found for listed in channels.values() for d in listed}
 
     def _tried(self, name: str, channel: str, text: str, reports: Sequence[Report]) -> Claim:
         if not reports:

@@ -10,7 +10,16 @@ import re
 from collections.abc import Iterator
 from decimal import Context, Decimal
 
-_NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\w)")
+_GROUPED = r"\d{1,3}(?:[,'\u2019 \u00a0\u2009\u202f]\d{3})+(?!\d)"
+_PLAIN = r"\d[\d_]*"
+_NUMBER = re.compile(
+    rf"(?P<whole>(?<!\d)(?:{_GROUPED}|{_PLAIN}))?(?P<part>\.\d[\d_]*)?(?P<power>[eE][+-]?\d{{1,2}}(?!\d))?"
+    r"(?=(?P<unit>\s*(?:%|per\s?cent|ns|us|ms|s)(?![a-zA-Z]))?)"
+)
+_BASES = re.compile(r"0[xX](?P<x>[\da-fA-F_]+)|0[oO](?P<o>[0-7_]+)|0[bB](?P<b>[01_]+)")
+_BARE_HEX = re.compile(r"(?<![\da-fA-F])[\da-fA-F]{5,16}(?![\da-fA-F])")
+_UNITS = {"%": -2, "ns": -3, "us": 0, "ms": 3, "s": 6}
+"""By which power of ten what is written differs from a share, or from microseconds."""
 _LONG = 5
 """Digits by which a number is known again at any scale: 0.027508, 2.7508 percent, 27508."""
 _SHORT = 3
@@ -32,15 +41,53 @@ def keys_of(value: float) -> Iterator[str]:
 
 
 def numbers_in(text: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield each number in a text as it is written, with all it may be known by."""
+    """Yield each number in a text as it is written, with all it may be known by.
+
+    Also beside letters, with digits in groups, in hexadecimal, in percent and with a unit of time.
+    """
     for match in _NUMBER.finditer(text):
-        value = Decimal(match.group().replace("_", ""))
-        yield match.group(), frozenset({_digits(value), _plain(value)})
+        whole, part, power = match["whole"] or "", match["part"] or "", match["power"] or ""
+        if whole or part:
+            written = f"{whole}{part}"
+            values = list(_mantissas(whole, part.replace("_", "")))
+            values += [v.scaleb(int(power[1:])) for v in values] if power else []
+            if unit := (match["unit"] or "").strip():
+                values += [v.scaleb(_UNITS.get(unit, -2)) for v in values]
+            keys = {key for v in values for key in (_digits(v), _plain(v))}
+            if whole and part:
+                keys.add(_digits(Decimal(f"0{part}".replace("_", ""))))
+            yield written + power, frozenset(keys)
+    for match in _BASES.finditer(text):
+        digits = next(filter(None, match.groups())).replace("_", "")
+        yield from _based(match.group(), digits, {"x": 16, "o": 8, "b": 2}[match.lastgroup or "x"])
+    for match in _BARE_HEX.finditer(text):
+        if not match.group().isdigit():
+            yield from _based(match.group(), match.group(), 16)
 
 
 def plain(value: float) -> str:
     """Return the one way of writing a number that stands for all ways of writing it."""
     return _plain(Decimal(repr(value)))
+
+
+def is_scaled(key: str) -> bool:
+    """Whether a key stands for a number at any scale: by its digits alone."""
+    return key.startswith("d")
+
+
+def _mantissas(whole: str, part: str) -> Iterator[Decimal]:
+    """Yield what digits say together, and in their groups: 8_12345 may be both."""
+    yield Decimal(re.sub(r"\D", "", whole) + part)
+    *groups, last = re.split(r"\D+", whole)
+    if groups:
+        yield from (Decimal(group) for group in groups)
+        yield Decimal(f"{last}{part}" if last or part else "0")
+
+
+def _based(written: str, digits: str, base: int) -> Iterator[tuple[str, frozenset[str]]]:
+    if digits:
+        value = Decimal(int(digits, base))
+        yield written, frozenset({_digits(value), _plain(value)})
 
 
 def _keys(value: Decimal) -> Iterator[str]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import platform
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from atrex_core.release.claims import Claim, claim
 from atrex_core.release.contents import MANIFEST
 from atrex_core.release.facts import Facts
-from atrex_core.release.numbers import numbers_in
+from atrex_core.release.matching import LEAST_HIDDEN, spelled, spellings
+from atrex_core.release.numbers import is_scaled, numbers_in
+from atrex_core.release.readings import Reading, readings
+from atrex_core.release.sources import departures
 
 _SUBJECT = "text"
 _EVALUATOR = re.compile(
@@ -23,18 +26,10 @@ _EVALUATOR = re.compile(
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?<![\w./])/(?:home|root|tmp|usr|opt|mnt|srv|var|data|work)/\w+")
-_MODULES = frozenset(
-    {"__future__", "collections", "dataclasses", "enum", "functools", "itertools", "math"}
-    | {"operator", "torch", "typing"}
-)
-"""What public code may import: it is to run with torch alone."""
-_REACHING = frozenset(
-    {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open"}
-    | {"vars", "__builtins__", "__file__", "__loader__", "__spec__"}
-)
-_TORCH_REACHING = frozenset(
-    {"classes", "cpp_extension", "from_file", "hub", "load", "load_library", "ops", "save"}
-)
+_ODD = re.compile(r"[^\n\x20-\x7e]|[ ]+$", re.MULTILINE)
+_MARKS = frozenset({"Sm", "Pd", "Pi", "Pf"})
+"""Categories of what a text may hold beside ASCII: mathematical signs, dashes, quotation marks."""
+_MORE_MARKS = frozenset("\N{DEGREE SIGN}\N{MIDDLE DOT}\N{HORIZONTAL ELLIPSIS}")
 _LEAST_NAME = 4
 
 
@@ -45,6 +40,8 @@ class Texts:
     files: Mapping[str, str]
     """By relative path."""
     not_text: Sequence[str] = field(factory=tuple)
+    readings: Mapping[str, Sequence[Reading]] = field(repr=False)
+    """By relative path, all ways to read a file."""
 
     @classmethod
     def of(cls, files: Mapping[str, bytes]) -> Texts:
@@ -55,13 +52,27 @@ class Texts:
             except UnicodeDecodeError:
                 texts[path] = content.decode("latin-1")
                 odd.append(path)
-        return cls(files=texts, not_text=odd)
+        read = {path: readings(path, text) for path, text in texts.items() if path != MANIFEST}
+        return cls(files=texts, not_text=odd, readings=read)
 
-    def beside(self, release_id: str) -> Iterator[tuple[str, str]]:
-        """Yield the files of one problem, and those of no problem."""
-        for path, text in self.files.items():
+    @property
+    def problems(self) -> frozenset[str]:
+        """Release ids: the folders that there are."""
+        return frozenset(path.partition("/")[0] for path in self.files if "/" in path)
+
+    def beside(self, release_id: str) -> Iterator[tuple[str, Reading]]:
+        """Yield readings of the files of one problem, and of those of no problem."""
+        for path, reading in self.all():
             if "/" not in path or path.startswith(f"{release_id}/"):
-                yield path, text
+                yield path, reading
+
+    def all(self) -> Iterator[tuple[str, Reading]]:
+        """Yield every reading of every file but the manifest.
+
+        That holds names, sizes and digests alone: see the claims about the folder.
+        """
+        for path, found in self.readings.items():
+            yield from ((path, reading) for reading in found)
 
 
 def text_claims(texts: Texts, facts: Sequence[Facts], places: Iterable[Path]) -> Iterator[Claim]:
@@ -109,37 +120,61 @@ def text_claims(texts: Texts, facts: Sequence[Facts], places: Iterable[Path]) ->
     )
     yield claim(
         _SUBJECT,
-        "public code needs torch alone and reaches for nothing outside itself",
-        [*(f"{path!r} is no text" for path in texts.not_text), *_reaching(texts)],
-        proved=f"{sum(path.endswith('.py') for path in texts.files)} modules",
+        "texts are plain: ASCII letters and digits, nothing that cannot be seen",
+        [*(f"{path!r} is no text" for path in texts.not_text), *_odd(texts)],
+        proved=f"{sum(map(len, texts.files.values()))} characters",
+    )
+    modules = {path: text for path, text in texts.files.items() if path.endswith(".py")}
+    yield claim(
+        _SUBJECT,
+        "public code is made of torch alone and reaches for nothing outside itself",
+        (f"{path!r} {what}" for path, text in modules.items() for what in departures(text)),
+        proved=f"{len(modules)} modules",
     )
 
 
 def _numbers(texts: Texts, known: Facts) -> Iterator[str]:
-    for path, text in texts.beside(known.release_id):
-        if path == MANIFEST:  # sizes and digests of files, and nothing else: see the folder
-            continue
-        for written, keys in numbers_in(text):
+    for path, reading in texts.beside(known.release_id):
+        for written, keys in numbers_in(reading.text):
             for key in keys & known.numbers.keys():
-                yield f"{path!r} has {written} ({known.numbers[key]})"
+                if reading.is_open or is_scaled(key):
+                    yield _has(path, written, reading, known.numbers[key])
 
 
 def _words(texts: Texts, facts: Sequence[Facts]) -> Iterator[str]:
     """Look for each problem's words beside it; for those of several problems, everywhere."""
-    folded = evolve(texts, files={path: text.casefold() for path, text in texts.files.items()})
+    ids = texts.problems
     counted = Counter(word for known in facts for word in known.words)
     common = {w: of for known in facts for w, of in known.words.items() if counted[w] > 1}
-    yield from _having(folded.files.items(), common)
+    yield from _having(texts.all(), common, ids)
     for known in facts:
         own = {w: of for w, of in known.words.items() if counted[w] == 1}
-        yield from _having(folded.beside(known.release_id), own)
+        yield from _having(texts.beside(known.release_id), own, ids)
 
 
-def _having(files: Iterable[tuple[str, str]], words: Mapping[str, str]) -> Iterator[str]:
-    for path, text in files:
+def _having(
+    files: Iterable[tuple[str, Reading]], words: Mapping[str, str], ids: frozenset[str]
+) -> Iterator[str]:
+    """Look for words in files; `ids` of problems may be like another's words."""
+    names = {word: where for word, where in words.items() if re.fullmatch(r"[\w-]+", word)}
+    for path, reading in files:
+        folded = reading.text.casefold()
         for word, where in words.items():
-            if word in text and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text):
-                yield f"{path!r} has {word!r} ({where})"
+            is_told = reading.is_open or len(word) >= LEAST_HIDDEN
+            if is_told and word in folded and re.search(_alone(word), folded):
+                yield _has(path, repr(word), reading, where)
+        for run, word in spellings(reading.text, names, hidden=not reading.is_open):
+            if run.casefold() != word and run not in ids:
+                yield _has(path, repr(run), reading, f"{word!r}, {names[word]}")
+
+
+def _alone(word: str) -> str:
+    return rf"(?<!\w){re.escape(word)}(?!\w)"
+
+
+def _has(path: str, what: str, reading: Reading, where: str = "") -> str:
+    how = "" if reading.is_open else f", {reading.how}"
+    return f"{path!r} has {what}{how}" + (f" ({where})" if where else "")
 
 
 def _called(known: Facts) -> Iterator[str]:
@@ -156,16 +191,31 @@ def _bare(name: str) -> str:
 
 
 def _names(texts: Texts, known: Facts) -> Iterator[str]:
-    for path, text in texts.beside(known.release_id):
-        for word in dict.fromkeys(re.findall(r"\w+", text)):
-            if word in known.names:
-                yield f"{path!r} has {word!r} ({known.names[word]})"
+    words = {name for name in known.names if len(spelled(name).parts) < 2}  # `Tolerance`
+    for path, reading in texts.beside(known.release_id):
+        for run, name in spellings(reading.text, known.names, hidden=not reading.is_open):
+            if name in words and run != name:
+                continue
+            where = known.names[name] if run == name else f"{name!r}, {known.names[name]}"
+            yield _has(path, repr(run), reading, where)
 
 
 def _matching(texts: Texts, pattern: re.Pattern[str]) -> Iterator[str]:
+    for path, reading in texts.all():
+        for match in pattern.finditer(reading.text):
+            yield _has(path, repr(match.group()), reading)
+
+
+def _odd(texts: Texts) -> Iterator[str]:
     for path, text in texts.files.items():
-        for match in pattern.finditer(text):
-            yield f"{path!r} has {match.group()!r}"
+        for match in _ODD.finditer(text):
+            char = match.group()
+            if char not in _MORE_MARKS and unicodedata.category(char[0]) not in _MARKS:
+                line = text.count("\n", 0, match.start()) + 1
+                what = "blanks at its end" if char[0] == " " else f"U+{ord(char):04X}"
+                yield f"{path!r} line {line} has {what}"
+        if path.endswith(".json") and "\\" in text:
+            yield f"{path!r} has an escape"
 
 
 def _places(places: Iterable[Path]) -> list[str]:
@@ -178,48 +228,7 @@ def _places(places: Iterable[Path]) -> list[str]:
 
 
 def _holding(texts: Texts, wanted: Sequence[str]) -> Iterator[str]:
-    for path, text in texts.files.items():
-        yield from (f"{path!r} has {place!r}" for place in wanted if place in text)
-
-
-def _reaching(texts: Texts) -> Iterator[str]:
-    for path, text in texts.files.items():
-        if not path.endswith(".py"):
-            continue
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError) as error:
-            yield f"{path!r} is no Python: {error}"
-            continue
-        for node in ast.walk(tree):
-            for what in _reach(node):
-                yield f"{path!r} line {getattr(node, 'lineno', 0)}: {what}"
-
-
-def _reach(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.Import(names=names):
-            for name in names:
-                yield from _imported(name.name)
-        case ast.ImportFrom(module=module, names=names):
-            for name in names:
-                yield from _imported(f"{'.' * node.level}{module or ''}.{name.name}")
-        case ast.Name(id=name) if name in _REACHING:
-            yield name
-        case ast.Attribute(attr=name) if name in _TORCH_REACHING and _is_torchs(node):
-            yield f"torch's {name}"
-        case ast.Attribute(attr=name) if name.startswith("__") and name != "__init__":
-            yield name
-
-
-def _imported(name: str) -> Iterator[str]:
-    top, *rest = name.split(".")
-    if top not in _MODULES or (top == "torch" and _TORCH_REACHING & set(rest)):
-        yield f"import of {name!r}"
-
-
-def _is_torchs(node: ast.Attribute) -> bool:
-    inner: ast.expr = node
-    while isinstance(inner, ast.Attribute):
-        inner = inner.value
-    return isinstance(inner, ast.Name) and inner.id == "torch"
+    for path, reading in texts.all():
+        for place in wanted:
+            if place in reading.text:
+                yield _has(path, repr(place), reading)

@@ -14,8 +14,8 @@ from atrex_core.release.alone import alone_claim
 from atrex_core.release.claims import Claim
 from atrex_core.release.contents import Manifest
 from atrex_core.release.facts import facts_of
-from atrex_core.release.files import Folder, folder_claims, rebuild_claim
-from atrex_core.release.inside import worker_claims
+from atrex_core.release.files import Folder, folder_claims, rebuild_claim, rebuilt
+from atrex_core.release.inside import choose_place, worker_claims
 from atrex_core.release.texts import Texts, text_claims
 
 
@@ -35,10 +35,12 @@ def verify(
         device: Where; None takes the backend's own choice.
 
     Raises:
-        UsageError: there is no such folder.
-        UnknownName: a glob matches nothing.
+        UsageError: there is no such folder, or a glob is empty.
+        UnknownName: a glob matches nothing, or there is no such backend or device.
+        Unavailable: the backend or device that is asked for is not here.
         PluginError: a pack is broken.
     """
+    place = choose_place(host, backend, device) if backend or device else None
     try:
         folder = Folder.read(path)
     except OSError as error:
@@ -49,7 +51,8 @@ def verify(
     manifest, why = _manifest(folder)
     problems = _problems(host, manifest, globs)
     yield from folder_claims(folder, manifest, why)
-    yield rebuild_claim(folder, problems)
+    again = rebuilt(problems)
+    yield rebuild_claim(folder, again)
     known = problems if not isinstance(problems, str) else _named(host, manifest)
     facts = []
     for problem in known:
@@ -57,9 +60,10 @@ def verify(
             facts.append(facts_of(problem))
     places = [Path(__file__).parents[1], Path.cwd()]
     places += [file.parent for problem in known for file in problem.public_files]
-    yield from text_claims(Texts.of(folder.files), facts, places)
-    yield alone_claim(folder.files, known)
-    yield from worker_claims(host, backend, device)
+    files = folder.files if isinstance(again, str) else {**again.files, **folder.files}
+    yield from text_claims(Texts.of(files), facts, places)
+    yield alone_claim(again if isinstance(again, str) else again.files, known)
+    yield from worker_claims(host, place)
 
 
 def _manifest(folder: Folder) -> tuple[Manifest | None, str]:

@@ -25,6 +25,8 @@ VIEW = (*PUBLIC_FILES, INTERFACE)
 
 _GROUPS = ("published", "added", "smoke")
 _SHAPES_KEYS = frozenset({"phase", "regimes", *_GROUPS})
+_WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
+"""What a text in a list of workloads may be: an id, a name, a type."""
 _WORKLOAD_KEYS = frozenset({"id", "init", "axes", "phase"})
 
 
@@ -113,6 +115,22 @@ def _check_shapes(problem: Problem, content: bytes) -> None:
             _refuse(
                 problem, f"has {key!r} of a workload in its {SHAPES}, which no release may hold"
             )
+    for text in _texts(shapes):
+        if not _WORD.fullmatch(text):
+            _refuse(problem, f"has {text!r} in its {SHAPES}, which is no word")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, inner in value.items():
+                yield key
+                yield from _texts(inner)
+        case list():
+            for inner in value:
+                yield from _texts(inner)
+        case str():
+            yield value
 
 
 def _entries(shapes: Mapping[str, Any]) -> Iterator[Any]:

@@ -24,6 +24,7 @@ _CHECKS = {
     "that `draw` uses",
     "regimes": "let `regimes` name each distribution once",
     "unknown regime": "let the generator raise ValueError for a regime that it does not know",
+    "in place": "let `in_place` name outputs and inputs of the same shape and dtype",
     "draw": "make the generator draw every regime of this workload",
     "inputs": "make `inputs` and the generator agree: names in order, dtype, shape, contiguous",
     "finite inputs": "put large finite values where nothing may be read, never NaN or infinity",

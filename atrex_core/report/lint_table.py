@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrex_core import codec
-from atrex_core.model import Protocol
+from atrex_core.journal import LintRecord
+from atrex_core.model import Pack, Protocol
 from atrex_core.model.lint import Fate, Finding, Kind
 from atrex_core.printable import one_line
 from atrex_core.report.lint_advice import advice, honest_needs
-from atrex_core.report.lint_summary import Count, LintSummary, Standing
+from atrex_core.report.lint_summary import Count, LintSummary, Standing, summarise
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -90,6 +91,21 @@ def closing(summary: LintSummary) -> str:
     if summary.checks.fates:
         parts.append(f"{_of(summary.checks)} checks passed")
     return "; ".join([*parts, f"{summary.seconds:.1f} s"])
+
+
+def journal_lines(records: Sequence[LintRecord]) -> Iterator[str]:
+    """Yield a line for each pack, device and seed that was linted, and what is wrong."""
+    groups: dict[tuple[Pack, str, int | None], list[LintRecord]] = {}
+    for record in records:
+        seed = record.seed if record.submission is None else None
+        groups.setdefault((record.pack, record.device.name, seed), []).append(record)
+    for (pack, device, seed), group in groups.items():
+        summary = summarise(group, [], sum(record.seconds for record in group))
+        about = f"pack {pack.name} {pack.version}, device {device}"
+        what = f"seed {seed}" if seed is not None else "kernels"
+        yield one_line(f"lint of {about}, {what}: {closing(summary)}", _MOST_LINE)
+        findings = [found for record in group for found in record.findings]
+        yield from complaints(findings, Protocol.STRICT)
 
 
 def markdown(findings: Sequence[Finding], summary: LintSummary) -> str:
@@ -179,7 +195,7 @@ def _gravity(found: Finding) -> tuple[bool, float]:
 
 def _label(group: Sequence[Finding]) -> str:
     found = group[0]
-    ids = [f.workload for f in group if f.workload is not None]
+    ids = list(dict.fromkeys(f.workload for f in group if f.workload is not None))
     where = f" [{', '.join(ids[:_SHOWN_WORKLOADS])}{', ..' * (len(ids) > _SHOWN_WORKLOADS)}]"
     return f"{found.problem}{where if ids else ''} {found.protocol} {found.kind} {found.name!r}"
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import keyword
-import shutil
+import os
 import string
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from attrs import frozen
 
+from atrex_core.beside import put_folder
 from atrex_core.errors import UsageError
 
 _TEMPLATES = Path(__file__).parent
 _SUFFIX = ".txt"
+_MOST_NAME = 100
+"""Letters of a name: with what is put before and after it, every file's name stays short enough."""
 _OPERATOR_FILES = (
     *("private.py", "private.json", "variants.py"),
     *("public/reference.py", "public/inputs.py", "public/shapes.json"),
@@ -40,7 +42,8 @@ def new_problem(name: str, *, parent: Path, pack: str | None = None) -> Scaffold
         pack: The pack's name; by default the operator's.
 
     Raises:
-        UsageError: a name is no identifier, something is there already, or cannot be written.
+        UsageError: a name is no identifier or too long, something is there already, or cannot be
+            written.
     """
     _check_name(name)
     pack = pack or name
@@ -70,11 +73,11 @@ def new_operator(name: str, *, package: Path) -> Scaffold:
     """Write one more operator into the folder of an existing pack.
 
     Raises:
-        UsageError: the name is no identifier, `package` is no pack's folder, the operator is there
-            already, or cannot be written.
+        UsageError: the name is no identifier or too long, `package` is no pack's folder, the
+            operator is there already, or cannot be written.
     """
     _check_name(name)
-    if not (package / "__init__.py").is_file():
+    if not os.path.isfile(package / "__init__.py"):  # noqa: PTH113 - no name is too long for it
         raise UsageError(
             f"{str(package)!r} is not the folder of a pack",
             hint="a pack's folder holds an __init__.py and one folder for each operator",
@@ -86,6 +89,11 @@ def new_operator(name: str, *, package: Path) -> Scaffold:
 
 
 def _check_name(name: str) -> None:
+    if len(name) > _MOST_NAME:
+        raise UsageError(
+            f"a name of {len(name)} letters is too long: {name[:20] + '...'!r}",
+            hint=f"use {_MOST_NAME} at most",
+        )
     is_plain = name.isidentifier() and name.isascii() and name == name.lower()
     if is_plain and not keyword.iskeyword(name) and not name.startswith("_"):
         return
@@ -101,23 +109,14 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
 
 
 def _write(root: Path, content: Mapping[str, str]) -> None:
-    """Write all files beside `root` and move them there at once, or nothing."""
-    if root.exists() or root.is_symlink():
-        raise UsageError(f"{str(root)!r} is there already", hint="choose another name or folder")
-    beside: Path | None = None
+    """Write all files to `root` at once, or nothing."""
     try:
-        beside = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
-        for place, text in content.items():
-            path = beside / place
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        beside.chmod(0o755)
-        beside.rename(root)
+        if os.path.lexists(root):
+            hint = "choose another name or folder"
+            raise UsageError(f"{str(root)!r} is there already", hint=hint)
+        put_folder(root, {place: text.encode() for place, text in content.items()})
     except OSError as error:
         raise UsageError(
             f"cannot write {str(root)!r}: {(error.strerror or '').lower()}",
             hint="choose another folder with --output",
         ) from error
-    finally:
-        if beside is not None and beside.exists():
-            shutil.rmtree(beside, ignore_errors=True)

@@ -89,9 +89,15 @@ def test_one_more_operator_goes_into_a_pack(
         (["norm", "--pack", "a b"], "'a b' cannot be the name"),
         (["norm", "--output", "nowhere"], "'nowhere' is no folder"),
         (["norm", "--into", "nowhere"], "'nowhere' is not the folder of a pack"),
+        (["n" * 101], "a name of 101 letters is too long: 'nnnnnnnnnnnnnnnnnnnn...'"),
+        (["n" * 251], "a name of 251 letters is too long"),
+        (["norm", "--pack", "p" * 251], "a name of 251 letters is too long"),
+        (["n" * 300, "--into", "."], "a name of 300 letters is too long"),
+        (["norm", "--output", "o" * 300], "is no folder"),
+        (["norm", "--into", "o" * 300], "is not the folder of a pack"),
         (["norm", "--into", ".", "--pack", "p"], "--into and --pack exclude each other"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 def test_what_cannot_be_written_is_one_error(
     make_cli: MakeCli, arguments: list[str], complaint: str
@@ -104,6 +110,15 @@ def test_what_cannot_be_written_is_one_error(
     assert complaint in ran.err
     assert ran.err.count("error:") == ran.err.count("hint:") == 1
     assert [p.name for p in cli.folder.iterdir() if "atrex" in p.name] == []
+
+
+def test_the_longest_name_can_be_written(make_cli: MakeCli, tmp_path: Path) -> None:
+    name = "n" * 100
+
+    ran = make_cli().run("plugin", "new", "problem", name, "--output", tmp_path)
+
+    assert ran.code == 0, ran.err
+    assert (tmp_path / f"atrex-problems-{name}" / f"atrex_problems_{name}" / name).is_dir()
 
 
 def test_nothing_is_written_over(make_cli: MakeCli, project: Path) -> None:

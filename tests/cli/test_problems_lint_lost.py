@@ -147,7 +147,7 @@ def test_record_says_what_it_was_made_of(with_pack: Any) -> None:
     assert part["pack"] == {"name": "odd", "version": "1", "digest": "d"}
     assert part["device"]["id"] == "cpu"
     assert part["environment"]["torch"]
-    assert len(part["findings"]) == 10 + 3 + 5
+    assert len(part["findings"]) == 11 + 3 + 5
 
 
 def test_resume_tries_again_what_was_broken(with_pack: Any) -> None:

@@ -11,6 +11,9 @@ _LOOSE = """
         def tolerance(self, output):
             return Allclose(absolute=1e9, relative=0)
 
+        def cost(self, w, inputs=None):
+            return Cost(flops={ArithmeticPath.FP32_VECTOR: 7}, read_bytes=5, write_bytes=3)
+
     class Both(Sum):
         name = "odd_both"
 
@@ -35,13 +38,17 @@ def test_show_tells_what_a_problem_is(with_pack: Any) -> None:
     assert lines[0] == "odd_both: x plus y"
     assert "smoke       3 workloads: r1, r3, r17" in lines
     assert "input       x: fp32 [17, 8], 544 bytes" in lines
-    assert "work        136 operations on fp32_vector" in lines
-    assert "paper       regimes nominal, large" in lines
+    paper = lines.index("paper       regimes nominal, large")
+    assert "  work      136 operations on fp32_vector" in lines[:paper]
+    assert "  work      7 operations on fp32_vector" in lines[paper:]
+    assert "  bytes     5 read, 3 written" in lines[paper:]
     assert "variants    commuted, wide" in lines
     assert sheet["workload"]["id"] == "r1"
     assert sheet["protocols"]["paper"]["rules"] == {
         "out": "each element within 1e+09 + 0 times its own size of the reference"
     }
+    assert sheet["cost"] == sheet["protocols"]["strict"]["cost"]
+    assert sheet["protocols"]["paper"]["cost"]["flops"] == {"fp32_vector": 7}
     assert sheet["mutants"][-2:] == ["rolled", "right"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,14 @@ pytest.importorskip("numba", reason="candidates are judged on its backend")
 _PROBLEMS = ("--problem", "rms_norm,op_f362")
 _KERNEL = Path(__file__).parents[1] / "hostile" / "rms_norm" / "a_first_honest.py"
 
+_NO_BACKEND = tuple(
+    word
+    for name in ("acme", "cpu", "cuda", "numba", "triton")
+    for word in ("--disable-plugin", name)
+)
+"""A spy that cannot run: quick, and the other claims are made as ever."""
 _STOPS = {
+    "terminated": "os.kill(os.getpid(), 15)",
     "interrupted": "raise KeyboardInterrupt",
     "killed": "os.kill(os.getpid(), 9)",
     "disk full": "raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))",
@@ -98,7 +106,10 @@ def test_build_that_ends_early_leaves_what_was_there(cli: Any, stop: str, earlie
         assert left == []
     else:
         assert (ran.code, left) == (130, [])
-        assert ran.err.startswith("error: interrupted\n")
+        assert ran.err == (
+            "error: interrupted\n"
+            "hint: the folder is as it was before, or the whole new release; run it again\n"
+        )
     again = cli.run("release", "build", "--output", "out", *_PROBLEMS)
     assert again.code == 0
     assert not list(Path(cli.folder).glob(".out.*"))
@@ -152,24 +163,87 @@ def test_verify_finds_a_changed_file_and_says_what_it_could_not_prove(cli: Any) 
     changed = Path(cli.folder) / "out" / "op_e9b9" / "reference.py"
     changed.write_text(changed.read_text().replace("the definition", "weight 0.027508"))
 
-    ran = cli.run("release", "verify", "out", "--backend", "nosuch")
+    ran = cli.run("release", "verify", "out", *_NO_BACKEND)
 
     failed = [line for line in ran.out.splitlines() if line.startswith("FAIL")]
     assert ran.code == 1
-    assert ran.err == "4 of 14 claims do not hold\n"
-    assert [line.split()[1] for line in failed] == ["folder", "folder", "text", "worker"]
+    assert ran.err == "5 of 16 claims do not hold\n"
+    assert [line.split()[1] for line in failed] == [*["folder"] * 3, "text", "worker"]
     assert "'op_e9b9/reference.py' was changed" in failed[0]
-    assert "'op_e9b9/reference.py' differs" in failed[1]
-    assert "'op_e9b9/reference.py' has 0.027508 (importance)" in failed[2]
-    assert "not proved: no backend is named 'nosuch'" in failed[3]
+    assert "'op_e9b9/reference.py' has a time of its own" in failed[1]
+    assert "'op_e9b9/reference.py' differs" in failed[2]
+    assert "'op_e9b9/reference.py' has 0.027508 (importance)" in failed[3]
+    assert "not proved: no backend is installed" in failed[4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (("--backend", "nope"), "no backend is named 'nope'", ".*available: .*"),
+        (("--backend", "nunba"), "no backend is named 'nunba'", "did you mean 'numba'.*"),
+        (("--device", "nope:0"), "no .* 'nope.*", ".*"),
+        (("--problem", ""), "an empty glob '' selects no problem", "leave it out to .*"),
+        (("--problem", "rms_nrm"), "no problem matches 'rms_nrm'", "did you mean 'rms_norm'.*"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_verify_with_a_wrong_name_is_one_error(
+    cli: Any, arguments: tuple[str, ...], error: str, hint: str
+) -> None:
+    cli.run("release", "build", "--output", "out", "--problem", "rms_norm")
+
+    ran = cli.run("release", "verify", "out", *arguments)
+
+    _check_error(ran, 2, error, hint)
+
+
+@pytest.mark.parametrize("glob", ["", ",", " , "])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("release", "build", "--output", "out", "--problem"),
+        ("problems", "lint"),
+        ("weights", "show"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_empty_glob_is_one_error(cli: Any, command: tuple[str, ...], glob: str) -> None:
+    ran = cli.run(*command, glob)
+
+    hint = "leave it out to select every problem; available: .*"
+    _check_error(ran, 2, f"an empty glob '{glob}' selects no problem", hint)
+    assert not (Path(cli.folder) / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--problem", "--workload"])
+def test_empty_glob_of_a_run_is_one_error(cli: Any, option: str) -> None:
+    ran = cli.run("run", "--backend", "numba", option, "")
+
+    hint = "leave it out where none is meant"
+    _check_error(ran, 2, rf"{option} must be one name or more, not \('',\)", hint)
+
+
+def test_verify_that_is_terminated_is_clean(cli: Any) -> None:
+    cli.run("release", "build", "--output", "out", "--problem", "rms_norm")
+    verifying = cli.start("release", "verify", "out", "--backend", "numba")
+    deadline = time.monotonic() + 60
+    while not (found := list(Path(cli.environment["TMPDIR"]).glob("atrex-canary-*"))):
+        assert verifying.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    verifying.terminate()
+    _, err = verifying.communicate(timeout=60)
+
+    assert verifying.returncode == 130
+    assert err.decode() == "error: interrupted\nhint: nothing is proved; run it again\n"
+    assert not any(path.exists() for path in found)
 
 
 def test_verify_wants_the_problems_that_are_named(cli: Any) -> None:
     cli.run("release", "build", "--output", "out", "--problem", "rms_norm")
 
-    ran = cli.run(
-        *("release", "verify", "out", *_PROBLEMS, "--backend", "nosuch", "--format", "json")
-    )
+    ran = cli.run(*("release", "verify", "out", *_PROBLEMS, *_NO_BACKEND, "--format", "json"))
 
     found = {row["claim"]: row for row in ran.document["claims"]}
     rebuilt = found["the installed packs give the same release"]

@@ -121,6 +121,15 @@ _FAULTS: dict[str, tuple[str, Any, str, str]] = {
         *("draw", _drawn_with(regime="large"), "unknown regime"),
         "failed: a regime that does not exist is drawn",
     ),
+    "letters": ("regimes", lambda *_: "ab", "regimes", "broken: TypeError: its regimes are 'ab'"),
+    "in place": (
+        *("in_place", {"out": "z"}, "in place"),
+        "failed: in_place names 'z', which is no input: there are ['x', 'y']",
+    ),
+    "in place of": (
+        *("in_place", {"sum": "x"}, "in place"),
+        "failed: in_place names 'sum', which is no output: there are ['out']",
+    ),
     "raising": ("draw", _unlucky, "draw", "broken: RuntimeError: out of luck"),
     "input left out": (
         *("draw", _drawing(lambda d: {"x": d["x"]}), "inputs"),
@@ -250,7 +259,8 @@ def test_too_little_of_everything_is_said(broken: Any, alone: Alone) -> None:
         "mutants": "failed: 0 mutants are too few: at least 5 are asked for",
         "variants": "failed: 0 honest variants are too few: at least 2 are asked for",
         "smoke workloads": "failed: 2 smoke workloads are too few: at least 3 are asked for",
-        "workload ids": "failed: several workloads are called 'a'",
+        "workload ids": "failed: workloads number 1 and 2 have one id, 'a': only the first of them "
+        "is linted",
         "public files": "failed: there is no public inputs.py: a failure could not be shown again",
         "runs alone": "failed: there is no smoke workload, or no public file, to run",
     }

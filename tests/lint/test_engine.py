@@ -103,18 +103,60 @@ def test_survivor_tells_how_near_it_came(broken: Any) -> None:
     assert not near.is_as_it_should_be
 
 
+class _Odd(torch.Tensor):
+    pass
+
+
+class _Unreadable(dict[str, Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("not for you")
+
+
+class _UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not for you")
+
+
+def _raising_unreadable(*_: Any) -> Any:
+    raise _UnreadableError
+
+
 _NO_ANSWERS: dict[str, tuple[Any, Fate, str]] = {
     "raises": (_raising, Fate.BROKEN, "RuntimeError: out of luck (at lint/test_engine.py:"),
     "leaves": (lambda *_: exit(), Fate.BROKEN, "SystemExit"),
     "list": (lambda _, i: [i["x"]], Fate.BROKEN, "'list' is no mapping of ['out']"),
     "name": (lambda _, i: {"o": i["x"]}, Fate.BROKEN, "it names ['o'], not ['out']"),
     "number": (lambda _, i: {"out": 1.0}, Fate.BROKEN, "of type 'float', not a tensor"),
+    "nothing": (lambda *_: None, Fate.BROKEN, "'NoneType' is no mapping of ['out']"),
+    "text": (lambda *_: "out", Fate.BROKEN, "'str' is no mapping of ['out']"),
+    "generator": (lambda _, i: (t for t in i), Fate.BROKEN, "'generator' is no mapping"),
+    "array": (lambda _, i: {"out": i["x"].numpy()}, Fate.BROKEN, "'ndarray', not a tensor"),
+    "sparse": (lambda _, i: {"out": i["x"].to_sparse()}, Fate.BROKEN, "'out' is sparse_coo, not"),
+    "nested": (
+        *(lambda _, i: {"out": torch.nested.nested_tensor(list(i["x"]))}, Fate.BROKEN),
+        "'out' is nested, not dense",
+    ),
+    "subclass": (
+        *(lambda _, i: {"out": i["x"].as_subclass(_Odd)}, Fate.BROKEN),
+        "of type '_Odd', not a plain tensor",
+    ),
+    "elsewhere": (
+        *(lambda _, i: {"out": i["x"].to("meta")}, Fate.BROKEN),
+        "'out' is on device meta, not cpu",
+    ),
+    "gradient": (
+        *(lambda _, i: {"out": i["x"].clone().requires_grad_()}, Fate.BROKEN),
+        "'out' requires a gradient",
+    ),
+    "unreadable": (lambda _, i: _Unreadable(out=i["x"]), Fate.BROKEN, "RuntimeError: not for you"),
+    "error": (_raising_unreadable, Fate.BROKEN, "_UnreadableError: its message cannot be read"),
     "dtype": (lambda _, i: {"out": i["x"].half()}, Fate.BROKEN, "'out' is fp16 [4, 8]"),
     "input": (lambda _, i: {"out": i["x"].add_(1)}, Fate.BROKEN, "it changed its input 'x'"),
     "memory": (_without_memory, Fate.SKIPPED, "needs more memory than cpu has free: OutOfMemory"),
 }
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 @pytest.mark.parametrize(
     ("implementation", "fate", "reason"), _NO_ANSWERS.values(), ids=_NO_ANSWERS
 )

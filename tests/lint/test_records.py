@@ -170,7 +170,11 @@ def test_file_of_another_kind_is_not_written_over(begin: Begin, tmp_path: Path) 
     [
         (0, "its process exited with status 0", False),
         (-6, "its process was killed by SIGABRT", False),
-        (-9, "its process was killed by SIGKILL twice: by somebody, or for want of memory", True),
+        (
+            -9,
+            "its process was killed by SIGKILL more than once: by somebody, or for want of memory",
+            True,
+        ),
         (
             DEVICE_LOST,
             "a fault of the device: nothing more could be computed in its process",
@@ -290,3 +294,14 @@ def test_workloads_that_share_a_fault_share_a_line() -> None:
     assert said[2] == "survived: sum [r1, r2, r3] strict mutant 'near'"
     assert said[3].startswith("  change: regime 'tails' comes nearest, with 0.1 of the ")
     assert len(said) == 4
+
+
+def test_workload_that_is_found_fault_with_twice_is_named_once() -> None:
+    found = [
+        _finding("draw", Fate.BROKEN, Kind.CHECK, workload=workload, reason="KeyError: 'x'")
+        for workload in ("r1", "r1", "r3", "r3")
+    ]
+
+    said = list(complaints(found, _STRICT))
+
+    assert said[0] == "broken: sum [r1, r3] strict check 'draw': KeyError: 'x'"

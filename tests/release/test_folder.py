@@ -14,7 +14,8 @@ from attrs import evolve
 from atrex_core import Problem, UsageError
 from atrex_core.probe import ProbeProblem
 from atrex_core.release import Standing, release_of, write
-from atrex_core.release.files import Folder, folder_claims, rebuild_claim
+from atrex_core.release.files import Folder, folder_claims, rebuild_claim, rebuilt
+from atrex_core.release.folder import TIME_S
 
 Make = Callable[..., Problem]
 
@@ -55,8 +56,9 @@ def test_written_release_is_what_was_to_be_written(make: Make, tmp_path: Path) -
 
     folder = Folder.read(tmp_path / "out")
     assert folder.files == release.files
-    modes = {stat.S_IMODE(e.mode) for e in folder.entries if e.is_file}
-    assert modes == {0o644}
+    entries = (folder.root, *folder.entries)
+    assert {(e.is_file, stat.S_IMODE(e.mode)) for e in entries} == {(True, 0o644), (False, 0o755)}
+    assert {e.time_ns for e in entries} == {TIME_S * 10**9}
     assert {path.name for path in tmp_path.iterdir()} == {"site", "out"}
 
 
@@ -140,7 +142,8 @@ def test_what_a_killed_build_has_left_is_removed(make: Make, tmp_path: Path) -> 
 
 _MANIFEST = "the manifest is well-formed and its digest is its own"
 _LISTED = "every file is as the manifest lists it"
-_ELSE = "nothing else is there: no further file, folder or link, nothing that is executable"
+_ELSE = "nothing else is there: no further file, folder or link"
+_BUILT = "modes and times are those of a build; no attribute or hard link"
 _ALLOWED = "only files of the allow-list are there"
 _REBUILT = "the installed packs give the same release"
 
@@ -188,9 +191,6 @@ def _linked(out: Path) -> None:
         ),
         pytest.param(_linked, {_LISTED, _ELSE, _REBUILT}, id="link"),
         pytest.param(
-            lambda out: (out / "op_1234" / "inputs.py").chmod(0o755), {_ELSE}, id="executable"
-        ),
-        pytest.param(
             _replace("manifest.json", '"digest": "', '"digest": "0'),
             {_MANIFEST, _REBUILT},
             id="digest",
@@ -213,11 +213,62 @@ def test_tampering_is_found(
     problem, out = make(), tmp_path / "out"
     write(release_of([problem]), out)
     tamper(out)
+    for path in (*out.rglob("*"), out):
+        os.utime(path, (TIME_S, TIME_S), follow_symlinks=False)
 
     folder = Folder.read(out)
-    claims = [*folder_claims(folder, folder.manifest(), ""), rebuild_claim(folder, [problem])]
+    claims = [
+        *folder_claims(folder, folder.manifest(), ""),
+        rebuild_claim(folder, rebuilt([problem])),
+    ]
 
     assert {claim.text for claim in claims if claim.standing is Standing.FAIL} == refuted
+
+
+def _touched(out: Path) -> None:
+    os.utime(out / "README.md", (TIME_S, TIME_S + 748213))
+
+
+def _linked_hard(out: Path) -> None:
+    os.link(out / "README.md", out.parent / "README.md")
+
+
+def _labelled(out: Path) -> None:
+    try:
+        os.setxattr(out / "op_1234", "user.note", b"0.027508")
+    except OSError:
+        pytest.skip("this file system has no extended attributes")
+
+
+@pytest.mark.parametrize(
+    ("tamper", "detail"),
+    [
+        (lambda out: (out / "op_1234" / "inputs.py").chmod(0o755), "has mode 755, not 644"),
+        (lambda out: (out / "op_1234" / "inputs.py").chmod(0o4644), "has mode 4644, not 644"),
+        (lambda out: (out / "README.md").chmod(0o600), "has mode 600, not 644"),
+        (lambda out: (out / "op_1234").chmod(0o2755), "has mode 2755, not 755"),
+        (lambda out: out.chmod(0o700), "'.' has mode 700, not 755"),
+        (_touched, "'README.md' has a time of its own"),
+        (lambda out: os.utime(out), "'.' has a time of its own"),
+        (_linked_hard, "'README.md' has 2 hard links"),
+        (_labelled, "'op_1234' has the extended attribute 'user.note'"),
+    ],
+    ids=["runs", "setuid", "mode", "setgid", "root", "time", "root's time", "hard link", "xattr"],
+)
+def test_what_a_file_system_keeps_beside_content_is_found(
+    make: Make, tmp_path: Path, tamper: Callable[[Path], object], detail: str
+) -> None:
+    out = tmp_path / "out"
+    write(release_of([make()]), out)
+    tamper(out)
+
+    folder = Folder.read(out)
+    refuted = [
+        c for c in folder_claims(folder, folder.manifest(), "") if c.standing is Standing.FAIL
+    ]
+
+    assert [claim.text for claim in refuted] == [_BUILT]
+    assert detail in refuted[0].detail
 
 
 @pytest.mark.parametrize(
@@ -245,7 +296,17 @@ def test_untouched_release_keeps_every_claim(make: Make, tmp_path: Path) -> None
     write(release_of([problem]), out)
     folder = Folder.read(out)
 
-    claims = [*folder_claims(folder, folder.manifest(), ""), rebuild_claim(folder, [problem])]
+    claims = [
+        *folder_claims(folder, folder.manifest(), ""),
+        rebuild_claim(folder, rebuilt([problem])),
+    ]
 
-    assert [claim.text for claim in claims] == [_MANIFEST, _LISTED, _ELSE, _ALLOWED, _REBUILT]
+    assert [claim.text for claim in claims] == [
+        _MANIFEST,
+        _LISTED,
+        _ELSE,
+        _BUILT,
+        _ALLOWED,
+        _REBUILT,
+    ]
     assert {claim.standing for claim in claims} == {Standing.PASS}

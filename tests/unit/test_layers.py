@@ -26,14 +26,14 @@ PUBLIC = {"atrex_core", "atrex_core.packs", "atrex_core.testing"}
 MAX_LINES = 400
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_project", "errors", "memory", "printable", "suggest"),
+    ("_project", "beside", "errors", "memory", "printable", "suggest"),
     ("scaffold",),
     ("model",),
-    ("interfaces", "tensors", "codec"),
+    ("interfaces", "tensors", "codec", "profile_files"),
     ("blank", "hookspecs", "comparison", "roofline", "journal", "config", "packs", "probe"),
     ("repro", "isolated"),
     ("plugins", "scoring"),
-    ("candidates",),
+    ("candidates", "profile_choice"),
     ("processes", "planning", "report", "live"),
     ("release",),
     ("referee",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import textwrap
 from importlib import metadata
 from pathlib import Path
@@ -207,10 +208,22 @@ def test_broken_plugin_is_set_aside_and_the_rest_goes_on(
 
 
 def test_interrupt_while_loading_reaches_the_user(site: Site) -> None:
-    site.install("slow", "raise KeyboardInterrupt")
+    site.install("slow", "import signal; signal.raise_signal(signal.SIGINT)")
 
     with pytest.raises(KeyboardInterrupt):
         site.discover()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_interrupt_that_nobody_sent_is_the_plugins_own(site: Site) -> None:
+    site.install("rude", "raise KeyboardInterrupt")
+
+    (broken,) = site.discover().quarantined
+
+    assert (broken.where, broken.cause) == (
+        "import",
+        "FalseInterrupt: it raised KeyboardInterrupt",
+    )
 
 
 def test_damaged_entry_points_are_set_aside(site: Site) -> None:

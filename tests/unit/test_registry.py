@@ -12,6 +12,7 @@ from atrex_core import (
     Device,
     PluginError,
     UnknownName,
+    UsageError,
     hookimpl,
 )
 from atrex_core.plugins import PluginHost
@@ -47,6 +48,16 @@ def test_select_refuses_each_glob_that_matches_nothing(plugin: Any, profile: Any
         host.profiles.select("norm_*,gatte*")
 
     assert caught.value.hint == "did you mean 'gate'? available: gate, norm_a"
+
+
+@pytest.mark.parametrize("glob", ["", " ", ",", " , ,"])
+def test_select_refuses_an_empty_glob(plugin: Any, profile: Any, glob: str) -> None:
+    host = PluginHost.of(plugin("p", profile("gate")))
+
+    with pytest.raises(UsageError, match="an empty glob '.*' selects no hardware profile") as found:
+        host.profiles.select("gate", glob)
+
+    assert found.value.hint == "leave it out to select every hardware profile; available: gate"
 
 
 def test_a_long_list_of_names_is_cut(plugin: Any, profile: Any) -> None:
