@@ -223,6 +223,7 @@ class Trial:
                 self._end(Gate.CORRECTNESS, GateResult(outcome=Outcome.FAILED, reason=reason))
             comparisons = judge_outputs(self.problem, self.workload, case.inputs, outputs)
             if wrong := first_wrong(comparisons):
+                self._refuse_strays(Gate.CORRECTNESS)  # one may have written the output
                 name, comparison = wrong
                 self._end(
                     Gate.CORRECTNESS,

@@ -107,7 +107,7 @@ def test_every_problem_carries_one_pack_with_a_digest_of_its_files() -> None:
     packs = {problem.pack for problem in PROBLEMS.values()}
 
     (found,) = packs
-    assert (found.name, found.version) == ("production", "2.0")
+    assert (found.name, found.version) == ("production", "3.0")
     assert len(found.digest) == 64
     assert [p.pack for p in atrex_problems()] == [found] * 30
 

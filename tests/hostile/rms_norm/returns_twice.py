@@ -1,5 +1,5 @@
 # gate: correctness
-# reason: ^forward left 6 process\(es\) behind:
+# reason: ^forward left \d+ process\(es\) behind:
 """Forks, and returns in both processes."""
 
 import os
