@@ -58,7 +58,8 @@ def make_inputs(
         every = torch.arange(token_count, device=device)
         column = places(token_count, hidden_size)
         column[::2] = hidden_size - 1
-        loud = 256 * (1 + torch.rand(token_count, generator=rng, device=device))
+        share = torch.rand(token_count, generator=rng, device=device)
+        loud = hidden_size**0.5 * (0.7 + 2.3 * share)
         loud = (loud * (1 - 2 * places(token_count, 2))).to(x.dtype)
         x[every[::3], column[::3]] = loud[::3]
         residual[every[1::3], column[1::3]] = loud[1::3]

@@ -57,7 +57,8 @@ def make_inputs(
         rows = x.view(-1, size_per_head)
         column = places(len(rows), size_per_head)
         column[::2] = size_per_head - 1
-        loud = 256 * (1 + torch.rand(len(rows), generator=rng, device=device))
+        share = torch.rand(len(rows), generator=rng, device=device)
+        loud = size_per_head**0.5 * (0.7 + 2.3 * share)
         loud = (loud * (1 - 2 * places(len(rows), 2))).to(kind)
         rows[torch.arange(len(rows), device=device), column] = loud
         q_weight[-1], k_weight[-1] = -0.5, 2.5

@@ -7,8 +7,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     shifted    large mean, so that nothing may be subtracted; the largest magnitude of each row is
                a negative value
     rows       rows of very different scale; one row that cancels to zeros
-    outliers   one value of either input dominates each row, the last one in every other row, so
-               that the rest falls on the smallest codes
+    outliers   two values dominate each row, the larger one of either input and the last in every
+               other row, so that the rest falls on the smallest codes
 """
 
 import torch
@@ -63,7 +63,9 @@ def make_inputs(
         x[every[::3], column[::3]] = loud[::3]
         residual[every[1::3], column[1::3]] = -loud[1::3]
         x[every[2::3], column[2::3]] = -loud[2::3]
-        weight[-1] = 1.5
+        second = (column + max(1, hidden_size // 2)) % hidden_size
+        x[every, second] = (loud * uniform(0.3, 0.9)[:, 0]).to(x.dtype)
+        weight[-1] = 4
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"x": x, "residual": residual, "weight": weight}

@@ -54,7 +54,8 @@ def make_inputs(
     elif regime == "outliers":
         column = places(rows, hidden_size)
         column[::4] = hidden_size - 1
-        loud = 256 * (1 + torch.rand(rows, generator=rng, device=device))
+        share = torch.rand(rows, generator=rng, device=device)
+        loud = hidden_size**0.5 * (0.7 + 2.3 * share)
         loud = (loud * (1 - 2 * places(rows, 2))).to(x.dtype)
         x[every[::2], column[::2]] = loud[::2]
         z[every, column] = 2

@@ -6,7 +6,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     tiny       the sum of squares is near `eps` or far below it
     shifted    large mean, so that nothing may be subtracted
     rows       rows of very different scale; one row of zeros where there are several
-    outliers   one value dominates each row, the last one in every other row
+    outliers   one value has a third to nine tenths of each row's square, the last one in every
+               other row
 """
 
 import torch
@@ -48,7 +49,8 @@ def make_inputs(
         every = torch.arange(num_tokens, device=device)
         column = places(num_tokens, hidden_size)
         column[::2] = hidden_size - 1
-        loud = 256 * (1 + torch.rand(num_tokens, generator=rng, device=device))
+        share = torch.rand(num_tokens, generator=rng, device=device)
+        loud = hidden_size**0.5 * (0.7 + 2.3 * share)
         x[every, column] = (loud * (1 - 2 * places(num_tokens, 2))).to(kind)
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")

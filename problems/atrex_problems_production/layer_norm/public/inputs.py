@@ -57,7 +57,7 @@ def make_inputs(
     elif regime == "outliers":
         column = places(len(rows), shape[-1])
         column[::2] = shape[-1] - 1
-        rows[every, column] = 50
+        rows[every, column] = (shape[-1] ** 0.5 * uniform(0.7, 3.0)[:, 0]).to(x.dtype)
         weight[-1] = -0.5
         bias[-1] = 4
         rows *= 10 ** uniform(-1.0, 3.0)

@@ -6,8 +6,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     tiny       the mean square is near `eps` or far below it
     shifted    large mean, so that nothing may be subtracted; weights far from one, of both signs
     rows       rows of very different scale; one row of zeros where there are several
-    outliers   one value dominates each row, the last one in every other row; the last weight is
-               not near one
+    outliers   one value has a third to nine tenths of each row's square, the last one in every
+               other row; the last weight is not near one
 """
 
 import torch
@@ -53,7 +53,8 @@ def make_inputs(
         every = torch.arange(token_count, device=device)
         column = places(token_count, hidden_size)
         column[::2] = hidden_size - 1
-        loud = 256 * (1 + torch.rand(token_count, generator=rng, device=device))
+        share = torch.rand(token_count, generator=rng, device=device)
+        loud = hidden_size**0.5 * (0.7 + 2.3 * share)
         x[every, column] = (loud * (1 - 2 * places(token_count, 2))).to(x.dtype)
         weight[-1] = -0.5
     else:
