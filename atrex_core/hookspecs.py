@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import click
 
     from atrex_core.interfaces import Accelerator, Backend, CalibratedProfile, Problem
+    from atrex_core.interfaces.problem import BrokenProblem
     from atrex_core.model import Evaluation, Gate, GateResult, HardwareProfile
 
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -140,11 +141,13 @@ def atrex_hardware_profiles() -> Iterable[HardwareProfile | CalibratedProfile]:
 
 
 @hookspec
-def atrex_problems() -> Iterable[Problem]:
+def atrex_problems() -> Iterable[Problem | BrokenProblem]:
     """Yield problems that candidates can be written for.
 
     Called once in every process that loads plugins, workers excepted. Names are global, and are
-    the file names of candidates: prefix yours. Import torch inside the methods only.
+    the file names of candidates: prefix yours. Import torch inside the methods only. A problem
+    that cannot be loaded may be yielded as a `BrokenProblem` (`atrex_core.packs`): it alone is
+    set aside. `atrex_core.packs.operators` does so.
 
     Example:
         from pathlib import Path

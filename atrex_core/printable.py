@@ -20,6 +20,11 @@ def one_line(text: str, limit: int = 1000) -> str:
     return _cut(_visible(" ".join(text[: 4 * limit].split()), kept=""), limit)
 
 
+def many(number: int, what: str) -> str:
+    """Say how many of what there are."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def block(text: str, limit: int = _MOST_TEXT) -> str:
     """Return `text`, its lines kept, in printable characters: of a long one, both ends."""
     if len(text) > limit:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from atrex_core.cli.console import say, show
+from atrex_core.cli.groups import Group
 from atrex_core.cli.stopping import stoppable
 from atrex_core.errors import UsageError
 from atrex_core.plugins import PluginHost
@@ -16,12 +17,12 @@ from atrex_core.scaffold import new_operator, new_problem
 _NOT_WRITTEN = "all of it is written, or nothing; run it again"
 
 
-@click.group("plugin")
+@click.group("plugin", cls=Group)
 def command() -> None:
     """Start a plugin of your own."""
 
 
-@command.group("new")
+@command.group("new", cls=Group)
 def new() -> None:
     """Write the files of a new plugin."""
 
@@ -31,7 +32,6 @@ def new() -> None:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    default=Path(),
     help="Folder to write the project into; default: here.",
 )
 @click.option("--pack", metavar="NAME", help="The pack's name; default: the problem's.")
@@ -40,7 +40,7 @@ def new() -> None:
     type=click.Path(path_type=Path),
     help="Folder of an existing pack: write one more operator into it, and no project.",
 )
-def problem(name: str, output: Path, pack: str | None, into: Path | None) -> None:
+def problem(name: str, output: Path | None, pack: str | None, into: Path | None) -> None:
     """Write a problem called NAME: a small operator that passes its own lint, to be replaced.
 
     With mutants, honest variants, input regimes and a cost: everything a problem consists of.
@@ -53,9 +53,14 @@ def problem(name: str, output: Path, pack: str | None, into: Path | None) -> Non
     if into is not None:
         if pack is not None:
             raise UsageError("--into and --pack exclude each other", hint="--into names the pack")
+        if output is not None:
+            raise UsageError(
+                "--into and --output exclude each other", hint="--into says where it is written"
+            )
         with stoppable(_NOT_WRITTEN):
             made = new_operator(name, package=into)
     else:
+        output = output or Path()
         if not os.path.isdir(output):  # noqa: PTH112 - no name is too long for it
             raise UsageError(f"{str(output)!r} is no folder", hint="choose another --output")
         with stoppable(_NOT_WRITTEN):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from attrs import frozen
 
 from atrex_core import live
 from atrex_core.cli.console import rendered, say, show
+from atrex_core.cli.groups import Group
 from atrex_core.cli.output import check_output, deliver, keep_candidates
 from atrex_core.cli.supervisor import sweep
 from atrex_core.config import Settings, changed, load_settings
-from atrex_core.errors import AtrexError, ExitCode, UnknownName, UsageError
+from atrex_core.errors import AtrexError, ExitCode, NothingToDo, UnknownName, UsageError
 from atrex_core.journal import LintRecord
 from atrex_core.linting import Linting, LintPlan, LintRequest, conclude
 from atrex_core.model import Protocol, Scale
@@ -24,17 +26,18 @@ from atrex_core.model.lint import Fate, Finding
 from atrex_core.planning import check_problem
 from atrex_core.plugins import PluginHost
 from atrex_core.plugins.blame import blaming
-from atrex_core.printable import one_line
+from atrex_core.printable import many, one_line
 from atrex_core.report import lint_table, problem_sheet
 from atrex_core.report.lint_summary import summarise
-from atrex_core.suggest import did_you_mean
+from atrex_core.suggest import did_you_mean, natural
 
 FORMATS = ("table", "json", "markdown")
 _TIMEOUT_S = 120.0
+_PROGRESS_S = 30.0
 _MOST_SEED = 2**48
 
 
-@click.group("problems")
+@click.group("problems", cls=Group)
 def command() -> None:
     """Check that problems tell right from wrong, and look at what they ask."""
 
@@ -87,7 +90,8 @@ def lint(form: str, output: Path | None, verbose: bool, **flags: Any) -> int:
         records += linting.earlier(planned)
         fresh = linting.run(planned)
         try:
-            for record in live.shown(fresh, total=linting.remaining(planned)):
+            total = linting.remaining(planned)
+            for record in live.shown(fresh, total=total, every_s=_PROGRESS_S):
                 records.append(record)
         except (KeyboardInterrupt, AtrexError):
             linting.close()
@@ -100,10 +104,10 @@ def lint(form: str, output: Path | None, verbose: bool, **flags: Any) -> int:
 
 @command.command("show")
 @click.argument("name", metavar="NAME")
-@click.option("--workload", "workload_id", metavar="ID", help="Default: the first.")
+@click.option("--workload", "globs", multiple=True, metavar="GLOB", help="Default: the first.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("--disable-plugin", "disabled", multiple=True, metavar="NAME")
-def show_problem(name: str, workload_id: str | None, form: str, disabled: tuple[str, ...]) -> None:
+def show_problem(name: str, globs: tuple[str, ...], form: str, disabled: tuple[str, ...]) -> None:
     """Show what is known of problem NAME: tensors, regimes, rules, cost, implementations."""
     disabled = load_settings({"disabled_plugins": disabled}).settings.disabled_plugins
     sweep()
@@ -111,15 +115,25 @@ def show_problem(name: str, workload_id: str | None, form: str, disabled: tuple[
     problem = host.problems[name]
     check_problem(host, problem)
     ids = [workload.id for workload in problem.workloads]
-    if workload_id is not None and workload_id not in ids:
-        hint = did_you_mean(workload_id, ids)
-        raise UnknownName(f"{name!r} has no workload {workload_id!r}", hint=hint)
+    chosen = sorted((i for i in ids if any(fnmatchcase(i, g) for g in globs)), key=natural)
+    if globs and not chosen:
+        raise NothingToDo(
+            f"{name!r} has no workload that matches {', '.join(globs)!r}",
+            hint=did_you_mean(globs[0].strip("*?"), ids),
+        )
     with blaming(host.problems, problem.name):
-        sheet = problem_sheet.sheet(problem, workload_id)
+        sheet, *more = [problem_sheet.sheet(problem, id_) for id_ in chosen or ids[:1]] or [
+            problem_sheet.sheet(problem)  # which says that there is none
+        ]
         if form == "json":
-            text = json.dumps({"schema": 1, "problem": sheet}, allow_nan=False)
+            rest = [{key: other[key] for key in problem_sheet.OF_A_WORKLOAD} for other in more]
+            document = {"schema": 1, "problem": sheet, **({"more": rest} if rest else {})}
+            text = json.dumps(document, allow_nan=False)
         else:
-            text = "\n".join(problem_sheet.lines(sheet))
+            lines = [*problem_sheet.lines(sheet)]
+            for other in more:
+                lines += problem_sheet.workload_lines(other)
+            text = "\n".join(lines)
     show(text)
 
 
@@ -183,7 +197,7 @@ class _Report:
     def _said(self) -> str:
         device = self.planned.device
         return one_line(
-            f"seed {self.planned.seed}, at least {self.request.cases} cases, "
+            f"seed {self.planned.seed}, at least {many(self.request.cases, 'case')}, "
             f"{self.planned.scale} scale, device {device.id} ({device.name})"
         )
 
@@ -219,8 +233,8 @@ def _request(flags: Mapping[str, Any]) -> LintRequest:
     )
 
 
-def _place(record: LintRecord) -> tuple[str, bool, str, str, bool]:
+def _place(record: LintRecord) -> tuple[str, bool, list[tuple[bool, int, str]], str, bool]:
     """Order records as a reader looks for them, whatever order they were made in."""
     task = record.task
     is_part, is_kernel = task.workload is not None, record.submission is not None
-    return task.problem, is_part, task.workload or "", task.protocol, is_kernel
+    return task.problem, is_part, natural(task.workload or ""), task.protocol, is_kernel

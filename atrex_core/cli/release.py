@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from atrex_core.cli.console import rendered, say, show
+from atrex_core.cli.groups import Group
 from atrex_core.cli.stopping import stoppable
 from atrex_core.config import load_settings
 from atrex_core.errors import ExitCode, NothingToDo
@@ -22,7 +25,19 @@ _PROBLEM = click.option("--problem", "problems", multiple=True, metavar="GLOB")
 _DISABLED = click.option("--disable-plugin", "disabled", multiple=True, metavar="NAME")
 
 
-@click.group("release")
+class _Folder(click.Path):
+    """The path of a folder. Empty, it would be that of the folder where the command is run."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("name a folder: this is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+@click.group("release", cls=Group)
 def command() -> None:
     """Build what an agent may see of problems, or verify that it shows no more."""
 
@@ -31,7 +46,7 @@ def command() -> None:
 @click.option(
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=_Folder(),
     metavar="DIR",
     help="A new folder, or an earlier release, which is replaced.",
 )
@@ -56,7 +71,7 @@ def build(output: Path, problems: tuple[str, ...], disabled: tuple[str, ...]) ->
 
 
 @command.command("verify")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("folder", type=_Folder(), metavar="DIR")
 @_PROBLEM
 @click.option("--backend", metavar="NAME", help="What a spy is run with in a worker.")
 @click.option("--device", metavar="ID", help="Where the spy is run.")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from atrex_core.cli.console import rendered, show
+from atrex_core.cli.groups import Group
 from atrex_core.config import load_settings
 from atrex_core.errors import NothingToDo
 from atrex_core.interfaces import Problem
@@ -21,24 +22,31 @@ _MOST_AXES = 60
 _ABOUT_ONE = 1e-6
 
 
-@click.group("weights")
+@click.group("weights", cls=Group)
 def command() -> None:
     """Look at what operators and workloads count in a score."""
 
 
 @command.command("show")
-@click.argument("problems", nargs=-1, metavar="[GLOB]...")
+@click.argument("globs", nargs=-1, metavar="[GLOB]...")
+@click.option("--problem", "problems", multiple=True, metavar="GLOB", help="The same as GLOB.")
 @click.option("--by", type=click.Choice(["operator", "workload", "phase"]), default="operator")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 @click.option("--disable-plugin", "disabled", multiple=True, metavar="NAME")
-def show_weights(problems: tuple[str, ...], by: str, form: str, disabled: tuple[str, ...]) -> None:
+def show_weights(
+    globs: tuple[str, ...],
+    problems: tuple[str, ...],
+    by: str,
+    form: str,
+    disabled: tuple[str, ...],
+) -> None:
     """Show weights of the operators that match GLOB, as published and normalised.
 
     Weights are normalised over the whole pack, whatever is shown of it.
     """
     disabled = load_settings({"disabled_plugins": disabled}).settings.disabled_plugins
     host = PluginHost.discover(disabled=disabled)
-    chosen = {problem.name for problem in host.problems.select(*problems)}
+    chosen = {problem.name for problem in host.problems.select(*globs, *problems)}
     packs: dict[Pack, list[Problem]] = {}
     for problem in host.problems:
         check_problem(host, problem)
@@ -183,7 +191,7 @@ def _notes(document: Mapping[str, Any], by: str) -> Iterator[str]:
         if abs(weight_sum - 1) > _ABOUT_ONE and document["prevalence_weighted_sum"] is not None:
             yield f"raw: as published. Over the pack they add up to {weight_sum:.5g}, not to 1,"
             yield "as mean shares of an operator's time in those deployments where it occurs would."
-        yield "normalised: divided by that sum; what scores use."
+        yield f"normalised: raw / {weight_sum:.5g}, the sum of raw over the pack; what scores use."
         if document["prevalence_weighted_sum"] is not None:
             yield "prevalence: share of the observed deployments in which the operator occurs."
             yield "prevalence-weighted: raw x prevalence, divided by the sum of those over the pack"

@@ -64,7 +64,7 @@ def suspicion(figures: Mapping[str, float], elements: int, wrong: int) -> str:
         return "; the output is all zeros"
     if figures["nans"]:
         return f"; {figures['nans']:.0f} of the output's elements are NaN"
-    if figures["smallest"] == figures["largest"]:
+    if elements > 1 and figures["smallest"] == figures["largest"]:
         return "; the output is one constant"
     return ""
 

@@ -50,7 +50,7 @@ def compare_within(
     figures = tally.read()
 
     elements = rows * width
-    eps, floor = tolerance.dtype.epsilon, _underflow(tolerance.dtype)
+    eps, floor = tolerance.dtype.epsilon, _floor(tolerance)
     size = math.sqrt(figures["sum_e2"])
     error, honest_error = math.sqrt(figures["sum_d2"]), math.sqrt(figures["sum_h2"])
     if honest_error > _HONEST_LIMIT * size + floor * math.sqrt(elements):
@@ -129,7 +129,7 @@ def _walk_block(
     import torch
 
     got, want, fair = tensors
-    eps, floor = tolerance.dtype.epsilon, _underflow(tolerance.dtype)
+    eps, floor = tolerance.dtype.epsilon, _floor(tolerance)
     e2 = e4 = h2 = d2 = he = torch.zeros((), dtype=torch.float64, device=got.device)
     for tile in block:
         e = _finite(tile.of(want).double())
@@ -184,6 +184,11 @@ def _walk_block(
 
 def _finite(values: Tensor) -> Tensor:
     return values.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _floor(tolerance: Tolerance) -> float:
+    """Return the error that is allowed of an element whatever its size."""
+    return _underflow(tolerance.dtype) + tolerance.absolute
 
 
 def _underflow(dtype: DType) -> float:

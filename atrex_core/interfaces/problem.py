@@ -7,9 +7,11 @@ arguments of `Model`, and copies of `public_files`; nothing else of a pack.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+from attrs import field, frozen
 
 from atrex_core.model import (
     Basis,
@@ -37,6 +39,17 @@ class Inapplicable(Exception):
     """Raised by a mutant on a workload where what it gets wrong cannot matter."""
 
 
+@frozen(kw_only=True)
+class BrokenProblem:
+    """What a pack yields in place of an operator that cannot be loaded: the others stay."""
+
+    name: str
+    """What the operator would be called."""
+    cause: str
+    """One line: what is wrong, and in which file."""
+    error: BaseException | None = field(default=None, eq=False, repr=False)
+
+
 class Problem(ABC):
     """Yielded by `atrex_problems`. Constructing one imports no torch; methods with tensors do."""
 
@@ -51,6 +64,12 @@ class Problem(ABC):
     """Outputs that may be an input, updated: output name to input name, of the same spec.
 
     A candidate may return that very input, or a new tensor. No other input may change.
+    """
+
+    fp32_truth: ClassVar[Collection[str]] = ()
+    """Outputs of 16 bits or fewer whose `expected`, computed in float64, is held in fp32.
+
+    Where float64 would not fit, and `RowBlocks` cannot compute rows apart.
     """
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from atrex_core.journal import LintRecord
 from atrex_core.linting.nouns import LintPlan
 from atrex_core.model.lint import Fate, Finding, Kind, Task
+from atrex_core.printable import many
 
 
 def conclude(planned: LintPlan, records: Iterable[LintRecord]) -> Iterator[Finding]:
@@ -38,5 +39,5 @@ def conclude(planned: LintPlan, records: Iterable[LintRecord]) -> Iterator[Findi
                     kind=Kind.MUTANT,
                     name=name,
                     fate=Fate.SURVIVED,
-                    reason=f"it applies to none of the {len(tasks)} workloads",
+                    reason=f"it applies to none of the {many(len(tasks), 'workload')}",
                 )

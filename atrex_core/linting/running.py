@@ -63,16 +63,16 @@ class Linting:
             NothingToDo: the selection is empty.
         """
         request = self.request
-        chosen = self.host.problems.select(*request.problems)
+        chosen, broken = self.host.problems.select_broken(*request.problems)
         accelerator, device = find_device(self.host, request.device or HOST)
         scale = request.scale or accelerator.default_scale
         selection = Selection(self.host, request, scale)
         for problem in chosen:
             selection.add(problem)
+        for item in broken:
+            selection.add_broken(item)
         if not selection.sizes and not selection.unusable:
-            raise NothingToDo(
-                selection.why_empty(), hint="`atrex-eval list problems` shows what there is"
-            )
+            raise NothingToDo(selection.why_empty(), hint=selection.where_to_look(chosen))
         return LintPlan(
             accelerator=accelerator,
             device=device,

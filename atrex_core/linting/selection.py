@@ -13,10 +13,15 @@ from atrex_core.interfaces import Problem
 from atrex_core.linting.nouns import LintRequest
 from atrex_core.model import Pack, Protocol, Scale, Workload
 from atrex_core.model.lint import Fate, Finding, Kind, Task
-from atrex_core.planning import check_problem
+from atrex_core.planning import NO_RULES, check_problem
 from atrex_core.plugins import PluginHost
 from atrex_core.plugins.blame import blaming
+from atrex_core.plugins.registry import BrokenItem
 from atrex_core.printable import one_line
+from atrex_core.traces import raised_at
+
+LOADS = "loads"
+"""Name, as a check, of a problem's being there at all."""
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +37,12 @@ class Selection:
     """Bytes of inputs and outputs, by task."""
     packs: dict[str, Pack] = field(factory=dict)
     unusable: list[Finding] = field(factory=list)
+    _at: str | None = field(default=None, init=False)
+    """The workload that a problem is asked about."""
 
     def add(self, problem: Problem) -> None:
         """Add the workloads of one problem, or the finding that it cannot name them."""
+        self._at = None
         try:
             check_problem(self.host, problem)
             self.packs[problem.name] = problem.pack
@@ -52,17 +60,26 @@ class Selection:
                         "problem %r has no rules for the %s protocol", problem.name, protocol
                     )
         except AtrexError as error:
-            self.unusable.append(
-                Finding(
-                    problem=problem.name,
-                    workload=None,
-                    protocol=Protocol.STRICT,
-                    kind=Kind.CHECK,
-                    name="declaration",
-                    fate=Fate.BROKEN,
-                    reason=one_line(str(error)),
-                )
+            place = raised_at(error.__cause__) if error.__cause__ is not None else None
+            where = f" (at {place})" if place else ""
+            self._note(problem.name, self._at, "declaration", f"{error}{where}")
+
+    def add_broken(self, broken: BrokenItem) -> None:
+        """Add the finding that a problem could not even be loaded."""
+        self._note(broken.name, None, LOADS, broken.cause)
+
+    def _note(self, problem: str, workload: str | None, check: str, reason: str) -> None:
+        self.unusable.append(
+            Finding(
+                problem=problem,
+                workload=workload,
+                protocol=Protocol.STRICT,
+                kind=Kind.CHECK,
+                name=check,
+                fate=Fate.BROKEN,
+                reason=one_line(reason),
             )
+        )
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -84,13 +101,23 @@ class Selection:
             return f"no selected problem has rules for {' or '.join(self.request.protocols)}"
         return f"no selected problem has a workload of {self.scale} scale"
 
+    def where_to_look(self, chosen: Sequence[Problem]) -> str:
+        """Say what to do about it."""
+        if self.request.workloads:
+            name = chosen[0].name if len(chosen) == 1 else "NAME"
+            return f"`atrex-eval problems show {name}` lists its workloads, by scale"
+        if self.request.protocols:
+            return NO_RULES
+        return "`atrex-eval list problems` shows what there is"
+
     def _workloads(self, problem: Problem) -> Iterator[tuple[Workload, int]]:
         globs = self.request.workloads
-        found = [
-            (workload, _nbytes(problem, workload))
-            for workload in problem.select(self.scale)
-            if not globs or any(fnmatchcase(workload.id, glob) for glob in globs)
-        ]
+        found = []
+        for workload in problem.select(self.scale):
+            if not globs or any(fnmatchcase(workload.id, glob) for glob in globs):
+                self._at = workload.id
+                found.append((workload, _nbytes(problem, workload)))
+        self._at = None
         yield from spread(sorted(found, key=lambda pair: pair[1]), self.request.spread)
 
 

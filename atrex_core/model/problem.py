@@ -149,6 +149,12 @@ class Tolerance:
     """Share of elements that may exceed the element rule (rounding flips), never the cap."""
     cap: float = 8.0
     """No element at all may exceed `cap` times the element rule's scale; at least `element`."""
+    absolute: float = field(default=0.0, validator=ge(0))
+    """Root mean square of the error that honest arithmetic makes whatever the output's size.
+
+    For outputs in which large terms cancel: what is left may be smaller than the roundings of the
+    terms, and by chance `honest` is nearly exact there. Joins every bound as flushing does.
+    """
 
     def __attrs_post_init__(self) -> None:
         if self.cap < self.element:

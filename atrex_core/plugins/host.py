@@ -13,6 +13,7 @@ import pluggy
 
 from atrex_core.errors import PluginError, UnknownName
 from atrex_core.interfaces import Accelerator, Backend, CalibratedProfile, Problem
+from atrex_core.interfaces.problem import BrokenProblem
 from atrex_core.model import Device, Evaluation, Gate, GateResult, HardwareProfile
 from atrex_core.plugins.loading import (
     Entry,
@@ -40,7 +41,9 @@ _BACKENDS = Provision("atrex_backends", "backend", (Backend,))
 _PROFILES = Provision(
     "atrex_hardware_profiles", "hardware profile", (HardwareProfile, CalibratedProfile)
 )
-_PROBLEMS = Provision("atrex_problems", "problem", (Problem,), alias="release_id")
+_PROBLEMS = Provision(
+    "atrex_problems", "problem", (Problem,), alias="release_id", stand_in=BrokenProblem
+)
 OWN_COMMANDS = frozenset(
     {
         *("run", "list", "doctor", "journal", "repro"),

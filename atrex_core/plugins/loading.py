@@ -18,7 +18,8 @@ from attrs import define, field, frozen
 from atrex_core import hookspecs
 from atrex_core._project import PROJECT
 from atrex_core.errors import AtrexError, PluginError
-from atrex_core.plugins.registry import PluginOrigin, Quarantined, Registry
+from atrex_core.interfaces.problem import BrokenProblem
+from atrex_core.plugins.registry import BrokenItem, PluginOrigin, Quarantined, Registry
 from atrex_core.plugins.turn import turn_of
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class Provision:
     """Names that are ours."""
     alias: str | None = None
     """The attribute that holds another name of an item, where items may have one."""
+    stand_in: type[BrokenProblem] | None = None
+    """What may be yielded in place of an item that cannot be loaded."""
 
 
 @frozen
@@ -85,6 +88,7 @@ class Loading:
                 for provision in self.provisions:
                     where = provision.hook
                     provided[where] = self._collect(name, provision)
+                    self._note_broken(entry.origin, provision, provided[where])
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything, even SystemExit
@@ -108,6 +112,17 @@ class Loading:
         log.warning("%s", broken)
         self.quarantined.append(broken)
 
+    def _note_broken(
+        self, origin: PluginOrigin, provision: Provision, items: Iterable[Any]
+    ) -> None:
+        """Say which items are set aside; what is wrong with them is said where they are wanted."""
+        for item in items:
+            if _is_stand_in(item, provision):
+                broken = BrokenItem(origin, provision.kind, item.name, item.cause, item.error)
+                if self.strict:
+                    raise broken.refusal()
+                log.warning("%s: `atrex-eval problems lint %s` says why", broken, item.name)
+
     def registry(self, provision: Provision) -> Registry[Any]:
         """Return what the surviving plugins provide of one kind.
 
@@ -116,8 +131,13 @@ class Loading:
         """
         items: dict[str, Any] = {}
         owners: dict[str, PluginOrigin] = {}
+        broken: dict[str, BrokenItem] = {}
         for plugin, origin in self.origins.items():
             for item in self._provided[plugin][provision.hook]:
+                if _is_stand_in(item, provision):
+                    found = BrokenItem(origin, provision.kind, item.name, item.cause, item.error)
+                    broken.setdefault(item.name, found)
+                    continue
                 if item.name in items:
                     raise clash(provision.kind, item.name, owners[item.name], origin)
                 items[item.name], owners[item.name] = item, origin
@@ -136,6 +156,7 @@ class Loading:
             dict(sorted(owners.items())),
             {alias: name for alias, name in sorted(aliases.items()) if alias != name},
             tuple(self.quarantined),
+            dict(sorted(broken.items())),
         )
 
     def _register(self, plugin: object, name: str) -> None:
@@ -159,6 +180,8 @@ class Loading:
         ]
         names: set[str] = set()
         for item in items:
+            if _is_stand_in(item, provision):
+                continue
             name = _checked_name(item, provision)
             if name in names:
                 raise ValueError(f"yielded two items named {name!r}")
@@ -266,6 +289,10 @@ def _checked_name(item: Any, provision: Provision) -> str:
     if name in provision.taken:
         raise ValueError(f"{provision.kind} {name!r} is one of atrex-eval's own")
     return name
+
+
+def _is_stand_in(item: Any, provision: Provision) -> bool:
+    return provision.stand_in is not None and isinstance(item, provision.stand_in)
 
 
 def _alias(item: Any, provision: Provision) -> str:

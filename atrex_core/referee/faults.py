@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
+from atrex_core.errors import PluginError
 from atrex_core.memory import is_out_of_memory
 from atrex_core.model import TensorSpec
 from atrex_core.model.lint import Fate
 from atrex_core.printable import one_line
 from atrex_core.tensors import dtype_of
+from atrex_core.traces import raised_at
 
 DEVICE_LOST = 70
 """How a process ends in which nothing more can be computed."""
@@ -46,13 +47,10 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 def said(error: BaseException) -> str:
     """Return one line: the error, and the line of code that raised it."""
-    if isinstance(error, Complaint):
+    if isinstance(error, Complaint | PluginError):
         return one_line(str(error), MOST_REASON)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = ""
-    if frames and frames[-1].lineno is not None:
-        path = Path(frames[-1].filename)
-        where = f" (at {'/'.join(path.parts[-2:])}:{frames[-1].lineno})"
+    place = raised_at(error)
+    where = f" (at {place})" if place else ""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001  (the pack's own class of errors may be broken as well)

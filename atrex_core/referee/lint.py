@@ -24,6 +24,7 @@ from atrex_core.printable import one_line
 from atrex_core.processes.attempt import Attempt
 from atrex_core.referee.bench import Truth, correctness_regimes, first_wrong, judge_outputs
 from atrex_core.referee.faults import MOST_REASON, Complaint, fault_of, unlike
+from atrex_core.referee.lint_truth import Agreement
 from atrex_core.referee.margins import margin
 from atrex_core.referee.seals import Seal, plain, raw
 from atrex_core.tensors import dense
@@ -172,10 +173,11 @@ class _Court:
             honest = self.problem.honest(self.workload, lent(inputs))
             _refuse_change(seal, inputs)
         truth = Truth(expected=expected, honest=honest)
+        agreement = Agreement(self.problem, self.workload, expected)
         for suspect in waiting:
             self.watch(Attempt(suspect.kind, suspect.name, regime))
             started = time.perf_counter()
-            self._try(suspect, inputs, truth, regime)
+            self._try(suspect, inputs, truth, regime, agreement)
             suspect.seconds += time.perf_counter() - started
             if suspect.is_reference and suspect.fate in (Fate.BROKEN, Fate.SKIPPED):
                 raise _Halt(suspect)
@@ -185,6 +187,9 @@ class _Court:
                     inputs = _refilled(seal, inputs) or draw()
                     if _broken(seal, inputs):
                         raise Complaint(f"after {suspect.name!r} it draws other inputs")
+        reference = next((suspect for suspect in waiting if suspect.is_reference), None)
+        if reference and not reference.settled and (complaint := agreement.complaint()):
+            reference.settle(Fate.REFUSED, complaint, regime)
 
     @contextmanager
     def resting_on(self, kind: Kind, name: str, regime: str | None = None) -> Iterator[None]:
@@ -214,7 +219,14 @@ class _Court:
             seconds=suspect.seconds,
         )
 
-    def _try(self, suspect: _Suspect, inputs: Tensors, truth: Truth, regime: str) -> None:
+    def _try(
+        self,
+        suspect: _Suspect,
+        inputs: Tensors,
+        truth: Truth,
+        regime: str,
+        agreement: Agreement,
+    ) -> None:
         import torch
 
         try:
@@ -240,6 +252,8 @@ class _Court:
                 return
             # A kernel's answer is refused for this before it is compared; here the rule is tried.
             outputs = {name: plain(tensor) for name, tensor in outputs.items()}
+            if suspect.kind is Kind.VARIANT:
+                agreement.note(outputs, is_reference=suspect.is_reference)
             found = judge_outputs(self.problem, self.workload, lent(inputs), outputs, truth)
             self._rule(suspect, found, outputs, truth, regime)
         except BaseException as error:  # noqa: BLE001  (canonical and tolerance are the pack's, too)

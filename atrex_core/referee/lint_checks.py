@@ -6,10 +6,8 @@ Each check is asked by itself: what one raises, or fails on, keeps no other from
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field
@@ -23,13 +21,22 @@ from atrex_core.interfaces.declared import (
     regimes_of,
     variants_of,
 )
-from atrex_core.model import Cost, Protocol, Scale, TensorSpec, Workload
+from atrex_core.model import Cost, DType, Protocol, Scale, TensorSpec, Workload
 from atrex_core.model.lint import Fate, Finding, Kind
 from atrex_core.processes.attempt import Attempt
 from atrex_core.referee.bench import correctness_regimes
 from atrex_core.referee.faults import fault_of, unlike
-from atrex_core.referee.isolation import Alone, digests
+from atrex_core.referee.isolation import Alone
 from atrex_core.referee.lint import DRAW, Excluded, Watch, lent, pass_on_the_users_own
+from atrex_core.referee.lint_loops import loop
+from atrex_core.referee.lint_public import (
+    every_regime,
+    leak,
+    missing_file,
+    not_alone,
+    placeholder,
+    unreleasable,
+)
 from atrex_core.referee.seals import Seal, raw
 from atrex_core.tensors import RowBlocks, dtype_of
 
@@ -42,10 +49,6 @@ _OTHER_SEEDS = 3
 _MOST_TIMES = 4.0
 """How far a cost counted from inputs may exceed the one that is estimated without them."""
 _UNKNOWN_REGIME = "no_such_regime"
-_DISTINCTIVE = 4
-"""Digits that make a number recognisable wherever it stands."""
-_ALONE_SEED = 7
-_PUBLIC = ("inputs.py", "reference.py")
 
 Question = Callable[[], str | None]
 """Returns what is wrong, None where nothing is; may raise anything."""
@@ -73,9 +76,12 @@ def check_problem(
 
     desk.ask("smoke workloads", few_smoke)
     desk.ask("workload ids", lambda: _repeated_ids(problem.workloads))
-    desk.ask("public files", lambda: _missing_files(problem))
-    desk.ask("private text", lambda: _leak(problem))
-    desk.ask("runs alone", lambda: _alone(problem, smoke, alone))
+    desk.ask("public files", lambda: missing_file(problem))
+    desk.ask("private text", lambda: leak(problem))
+    desk.ask("runs alone", lambda: not_alone(problem, smoke, alone))
+    desk.ask("release", lambda: unreleasable(problem))
+    desk.ask("provenance", lambda: placeholder(problem))
+    desk.ask("vectorised", lambda: loop(problem, smoke))
     yield from desk.findings()
 
 
@@ -104,7 +110,7 @@ def check_workload(
     every: list[str] = []
 
     def regimes() -> str | None:
-        every[:] = _every_regime(problem, workload)
+        every[:] = every_regime(problem, workload)
         return _undrawn(problem, workload, cases)
 
     desk.ask("regimes", regimes)
@@ -213,60 +219,7 @@ def _repeated_ids(workloads: Sequence[Workload]) -> str | None:
     )
 
 
-def _missing_files(problem: Problem) -> str | None:
-    names = {path.name for path in problem.public_files}
-    for name in _PUBLIC:
-        if name not in names:
-            return f"there is no public {name}: a failure could not be shown again"
-    for path in problem.public_files:
-        path.read_bytes()
-    return None
-
-
-def _leak(problem: Problem) -> str | None:
-    for path in problem.public_files:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        for number in _writings(problem.importance):
-            if re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", text):
-                return f"{path.name} holds {number}, which is the problem's importance"
-    return None
-
-
-def _writings(importance: float) -> Iterator[str]:
-    """Yield how a share may be written, where it is recognisable."""
-    for text in {f"{importance:.12g}", f"{100 * importance:.12g}"}:
-        if len(text.replace(".", "").strip("0")) >= _DISTINCTIVE:
-            yield text
-            yield text.removeprefix("0")
-
-
-def _alone(problem: Problem, smoke: Sequence[Workload], alone: Alone) -> str | None:
-    names = {Path(path).name for path in problem.public_files}
-    if not smoke or not names.issuperset(_PUBLIC):
-        return "there is no smoke workload, or no public file, to run"
-    workload = smoke[0]
-    regimes = tuple(_every_regime(problem, workload))
-    answer = alone.run(problem, workload, regimes=regimes, seed=_ALONE_SEED)
-    if isinstance(answer, str):
-        return f"the public half does not run alone on {workload.id}: {answer}"
-    for regime in regimes:
-        inputs = problem.draw(workload, regime=regime, seed=_ALONE_SEED, device="cpu")
-        if digests(inputs) != dict(answer[regime]):
-            return (
-                f"the public half draws other inputs than the problem on {workload.id} in regime "
-                f"{regime!r}: a failure could not be shown again"
-            )
-    return None
-
-
 # -- of a workload -----------------------------------------------------------------------------
-
-
-def _every_regime(problem: Problem, workload: Workload) -> list[str]:
-    """Return the regimes of every protocol that the problem has rules for."""
-    judged = (problem.under(protocol) for protocol in Protocol)
-    regimes = [r for one in judged if one is not None for r in regimes_of(one, workload)]
-    return list(dict.fromkeys(regimes))
 
 
 def _undrawn(problem: Problem, workload: Workload, cases: int) -> str | None:
@@ -363,19 +316,25 @@ def _unlike_expected(
         value = expected[spec.name]
         if tuple(value.shape) != spec.shape:
             return f"{spec.name!r} is {list(value.shape)}, not {list(spec.shape)}"
-        if 0 not in spec.shape and (complaint := _imprecise(spec, value)):
+        is_held = spec.name in problem.fp32_truth
+        if 0 not in spec.shape and (complaint := _imprecise(spec, value, is_held=is_held)):
             return complaint
     return None
 
 
-def _imprecise(spec: TensorSpec, value: Any) -> str | None:
-    """Say whether a true value is of a type that cannot hold it."""
+def _imprecise(spec: TensorSpec, value: Any, *, is_held: bool) -> str | None:
+    """Say whether a true value is of a type that cannot hold it: float64 of floats, or integers."""
     sample = value.rows(0, 1) if isinstance(value, RowBlocks) else value
     dtype = dtype_of(sample)
+    found = f"{spec.name!r} is {dtype or sample.dtype}"
     if sample.is_floating_point() != spec.dtype.is_floating:
-        return f"{spec.name!r} is {dtype or sample.dtype}, its output is {spec.dtype}"
+        return f"{found}, its output is {spec.dtype}"
+    if is_held and dtype is DType.FP32 and spec.dtype.item_bytes <= DType.FP16.item_bytes:
+        return None
+    if spec.dtype.is_floating and dtype is not DType.FP64:
+        return f"{found}, not {DType.FP64}: that is no truth for an output in {spec.dtype}"
     if dtype is not None and dtype.item_bytes < spec.dtype.item_bytes:
-        return f"{spec.name!r} is {dtype}, less precise than its output, {spec.dtype}"
+        return f"{found}, less precise than its output, {spec.dtype}"
     return None
 
 

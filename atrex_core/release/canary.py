@@ -114,8 +114,7 @@ _SHAPES = {
 _FACTS = """\
 {
   "importance": 0.123457,
-  "@@key@@": "@@value@@",
-  "nested": [{"deeper": "@@nested value@@"}]
+  "nested": [{"@@key@@": "@@value@@", "deeper": "@@nested value@@"}]
 }
 """
 
@@ -221,6 +220,7 @@ NOTE = "@@variable@@"
 
 class Operator(FolderProblem):
     summary = "twice x, plus y"
+    fact_keys = ("nested",)
     release_id = "RELEASE_ID"
     secret = "@@class attribute@@"
     provenance = "@@provenance@@"

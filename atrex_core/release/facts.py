@@ -40,6 +40,8 @@ class Facts:
     """Texts of the private files."""
     names: Mapping[str, str]
     """What private code defines, and what wrong and honest implementations are called."""
+    tried: frozenset[str]
+    """Those of names that wrong and honest implementations have."""
     ordinary: int
     """Facts that could be met anywhere, and are not looked for: 27, 0.5, `zeros`."""
 
@@ -69,6 +71,7 @@ def facts_of(problem: Problem) -> Facts:
         numbers={key: of for key, of in found.numbers.items() if key not in public.numbers},
         words=found.words,
         names=found.names,
+        tried=frozenset({*mutants, *variants}),
         ordinary=found.ordinary,
     )
 

@@ -10,14 +10,19 @@ import re
 from collections.abc import Iterator
 from decimal import Context, Decimal
 
-_GROUPED = r"\d{1,3}(?:[,'\u2019 \u00a0\u2009\u202f]\d{3})+(?!\d)"
-_PLAIN = r"\d[\d_]*"
+_GROUPED = r"[0-9]{1,3}(?:[,'\u2019 \u00a0\u2009\u202f][0-9]{3})+(?![0-9])"
+_PLAIN = r"[0-9][0-9_]*"
 _NUMBER = re.compile(
-    rf"(?P<whole>(?<!\d)(?:{_GROUPED}|{_PLAIN}))?(?P<part>\.\d[\d_]*)?(?P<power>[eE][+-]?\d{{1,2}}(?!\d))?"
+    rf"(?P<whole>(?<![0-9])(?:{_GROUPED}|{_PLAIN}))?(?P<part>\.[0-9][0-9_]*)?"
+    r"(?P<power>[eE][+-]?[0-9]{1,2}(?![0-9]))?"
     r"(?=(?P<unit>\s*(?:%|per\s?cent|ns|us|ms|s)(?![a-zA-Z]))?)"
 )
-_BASES = re.compile(r"0[xX](?P<x>[\da-fA-F_]+)|0[oO](?P<o>[0-7_]+)|0[bB](?P<b>[01_]+)")
-_BARE_HEX = re.compile(r"(?<![\da-fA-F])[\da-fA-F]{5,16}(?![\da-fA-F])")
+_BASES = re.compile(r"0[xX](?P<x>[0-9a-fA-F_]+)|0[oO](?P<o>[0-7_]+)|0[bB](?P<b>[01_]+)")
+_BARE_HEX = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{5,16}(?![0-9a-fA-F])")
+_AMOUNT = rf"(?:{_GROUPED}|{_PLAIN})(?:\.[0-9]+)?"
+_FRACTION = re.compile(
+    rf"(?<![\w.])(?P<over>{_AMOUNT})\s*(?:[/:\u2044]|in|of|out\s+of|over|per)\s*(?P<under>{_AMOUNT})(?!\w)"
+)
 _UNITS = {"%": -2, "ns": -3, "us": 0, "ms": 3, "s": 6}
 """By which power of ten what is written differs from a share, or from microseconds."""
 _LONG = 5
@@ -26,6 +31,8 @@ _SHORT = 3
 """Digits by which a fraction is known again when it is written as it is."""
 _LEAST_ROOT = {_LONG: 1000, _SHORT: 100}
 _ROUNDINGS = (4, 5, 6)
+_PRECISE = 5
+"""Digits of a number that is read as the reciprocal of a share, too: 1 in 138.2361."""
 
 
 def keys_of(value: float) -> Iterator[str]:
@@ -38,12 +45,14 @@ def keys_of(value: float) -> Iterator[str]:
     if own and isinstance(value, float):
         for digits in _ROUNDINGS:
             yield from _keys(Context(prec=digits).plus(exact))
+        yield from _quotients(exact)
 
 
 def numbers_in(text: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield each number in a text as it is written, with all it may be known by.
 
-    Also beside letters, with digits in groups, in hexadecimal, in percent and with a unit of time.
+    Also beside letters, with digits in groups, in hexadecimal, in percent and with a unit of time;
+    as a fraction, and by its reciprocal.
     """
     for match in _NUMBER.finditer(text):
         whole, part, power = match["whole"] or "", match["part"] or "", match["power"] or ""
@@ -56,7 +65,13 @@ def numbers_in(text: str) -> Iterator[tuple[str, frozenset[str]]]:
             keys = {key for v in values for key in (_digits(v), _plain(v))}
             if whole and part:
                 keys.add(_digits(Decimal(f"0{part}".replace("_", ""))))
+            if len(values[0].as_tuple().digits) >= _PRECISE:
+                keys |= {*_quotients(1 / values[0])} if values[0] else set()
             yield written + power, frozenset(keys)
+    for match in _FRACTION.finditer(text):
+        over, under = (Decimal(re.sub(r"[^0-9.]", "", match[name])) for name in ("over", "under"))
+        if under:
+            yield match.group(), frozenset(_quotients(over / under))
     for match in _BASES.finditer(text):
         digits = next(filter(None, match.groups())).replace("_", "")
         yield from _based(match.group(), digits, {"x": 16, "o": 8, "b": 2}[match.lastgroup or "x"])
@@ -97,6 +112,12 @@ def _keys(value: Decimal) -> Iterator[str]:
         yield digits
     elif _is_fraction(value) and len(digits) > _SHORT and root >= _LEAST_ROOT[_SHORT]:
         yield _plain(value)
+
+
+def _quotients(value: Decimal) -> Iterator[str]:
+    """Yield what a share is known by where it is written as a quotient: its value, rounded."""
+    if _is_fraction(value):
+        yield from (f"q{_plain(Context(prec=digits).plus(value))}" for digits in _ROUNDINGS)
 
 
 def _digits(value: Decimal) -> str:

@@ -22,12 +22,12 @@ from attrs import frozen
 from atrex_core.release.folding import constants_of
 
 _ESCAPE = re.compile(
-    r"\\x([\da-fA-F]{2})|\\u([\da-fA-F]{4})|\\U([\da-fA-F]{8})|\\([0-7]{1,3})|\\N\{([^}\n]+)\}"
+    r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\([0-7]{1,3})|\\N\{([^}\n]+)\}"
 )
 _INVISIBLE = frozenset({"Cf", "Mn", "Me", "Cc", "Co", "Cn"})
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{6,}")
 _BASE32 = re.compile(r"[A-Z2-7]{8,}")
-_HEX = re.compile(r"(?:[\da-fA-F]{2}[ :,]?){5,}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :,]?){5,}")
 _PRINTABLE = re.compile(rb"[\x20-\x7e]{4,}")
 _WRAPPED = re.compile(r"[\"'\\]?\s*\n[\s#]*[\"']?")
 
@@ -68,12 +68,13 @@ def readings(path: str, text: str) -> list[Reading]:
 
 
 def made_plain(text: str) -> str:
-    """Return a text without marks and invisible characters, each letter in its usual form."""
+    """Return a text without marks and invisible characters, letters and digits in usual form."""
     if text.isascii():
         return text
     apart = unicodedata.normalize("NFKD", text)
     kept = (c for c in apart if c in "\n\t" or unicodedata.category(c) not in _INVISIBLE)
-    return unicodedata.normalize("NFKC", "".join(kept))
+    together = unicodedata.normalize("NFKC", "".join(kept))
+    return "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in together)
 
 
 def encodings(word: str) -> Iterator[tuple[bytes, str]]:

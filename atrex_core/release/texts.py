@@ -8,6 +8,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from attrs import field, frozen
@@ -42,6 +43,8 @@ class Texts:
     not_text: Sequence[str] = field(factory=tuple)
     readings: Mapping[str, Sequence[Reading]] = field(repr=False)
     """By relative path, all ways to read a file."""
+    unread: Mapping[str, str] = field(factory=dict)
+    """By relative path, why a file could not be read in all ways."""
 
     @classmethod
     def of(cls, files: Mapping[str, bytes]) -> Texts:
@@ -52,8 +55,15 @@ class Texts:
             except UnicodeDecodeError:
                 texts[path] = content.decode("latin-1")
                 odd.append(path)
-        read = {path: readings(path, text) for path, text in texts.items() if path != MANIFEST}
-        return cls(files=texts, not_text=odd, readings=read)
+        read: dict[str, Sequence[Reading]] = {}
+        unread = {}
+        for path, text in texts.items():
+            if path != MANIFEST:
+                try:
+                    read[path] = readings(path, text)
+                except Exception as error:  # noqa: BLE001 - whatever a text has provoked
+                    read[path], unread[path] = [Reading(text)], _why(error)
+        return cls(files=texts, not_text=odd, readings=read, unread=unread)
 
     @property
     def problems(self) -> frozenset[str]:
@@ -79,58 +89,62 @@ def text_claims(texts: Texts, facts: Sequence[Facts], places: Iterable[Path]) ->
     """Yield what can be said of the texts alone; `places` are folders of this machine."""
     numbers = sum(len(known.numbers) for known in facts)
     ordinary = sum(known.ordinary for known in facts)
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "no weight, time, count, cost or tolerance is there",
         (leak for known in facts for leak in _numbers(texts, known)),
         proved=f"{numbers} numbers looked for; {ordinary} facts are too ordinary to look for",
     )
     words = {word for known in facts for word in known.words}
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "no kernel, framework, device or source that the private files name is there",
         _words(texts, facts),
         proved=f"{len(words)} texts looked for",
     )
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "no problem is called as a kernel that its private files name",
         (leak for known in facts for leak in _called(known)),
         proved=f"{len(facts)} names",
     )
     names = {name for known in facts for name in known.names}
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "nothing that private code defines is named: no mutant, variant or rule",
         (leak for known in facts for leak in _names(texts, known)),
         proved=f"{len(names)} names looked for",
     )
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "nothing of the evaluator is named",
         _matching(texts, _EVALUATOR),
         proved=f"{len(texts.files)} files",
     )
     known_places = _places(places)
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "no place on this machine is named",
-        [*_matching(texts, _PATH), *_holding(texts, known_places)],
+        chain(_matching(texts, _PATH), _holding(texts, known_places)),
         proved=f"{len(known_places)} places looked for",
     )
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "texts are plain: ASCII letters and digits, nothing that cannot be seen",
-        [*(f"{path!r} is no text" for path in texts.not_text), *_odd(texts)],
+        _not_plain(texts),
         proved=f"{sum(map(len, texts.files.values()))} characters",
     )
     modules = {path: text for path, text in texts.files.items() if path.endswith(".py")}
-    yield claim(
-        _SUBJECT,
+    yield _claim(
         "public code is made of torch alone and reaches for nothing outside itself",
         (f"{path!r} {what}" for path, text in modules.items() for what in departures(text)),
         proved=f"{len(modules)} modules",
     )
+
+
+def _claim(text: str, found: Iterable[str], *, proved: str) -> Claim:
+    """Return a claim about the texts, which fails where the search itself does."""
+
+    def searched() -> Iterator[str]:
+        try:
+            yield from found
+        except Exception as error:  # noqa: BLE001 - whatever a text has provoked
+            yield f"not looked at to the end: {_why(error)}"
+
+    return claim(_SUBJECT, text, searched(), proved=proved)
 
 
 def _numbers(texts: Texts, known: Facts) -> Iterator[str]:
@@ -163,7 +177,7 @@ def _having(
             is_told = reading.is_open or len(word) >= LEAST_HIDDEN
             if is_told and word in folded and re.search(_alone(word), folded):
                 yield _has(path, repr(word), reading, where)
-        for run, word in spellings(reading.text, names, hidden=not reading.is_open):
+        for run, word in spellings(reading.text, names, names, hidden=not reading.is_open):
             if run.casefold() != word and run not in ids:
                 yield _has(path, repr(run), reading, f"{word!r}, {names[word]}")
 
@@ -193,7 +207,8 @@ def _bare(name: str) -> str:
 def _names(texts: Texts, known: Facts) -> Iterator[str]:
     words = {name for name in known.names if len(spelled(name).parts) < 2}  # `Tolerance`
     for path, reading in texts.beside(known.release_id):
-        for run, name in spellings(reading.text, known.names, hidden=not reading.is_open):
+        hidden = not reading.is_open
+        for run, name in spellings(reading.text, known.names, known.tried, hidden=hidden):
             if name in words and run != name:
                 continue
             where = known.names[name] if run == name else f"{name!r}, {known.names[name]}"
@@ -204,6 +219,16 @@ def _matching(texts: Texts, pattern: re.Pattern[str]) -> Iterator[str]:
     for path, reading in texts.all():
         for match in pattern.finditer(reading.text):
             yield _has(path, repr(match.group()), reading)
+
+
+def _not_plain(texts: Texts) -> Iterator[str]:
+    yield from (f"{path!r} is no text" for path in texts.not_text)
+    yield from (f"{path!r} cannot be read: {why}" for path, why in texts.unread.items())
+    yield from _odd(texts)
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _odd(texts: Texts) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from atrex_core.plugins import PluginHost
 from atrex_core.plugins.blame import blaming
 from atrex_core.release.alone import alone_claim
 from atrex_core.release.claims import Claim
-from atrex_core.release.contents import Manifest
+from atrex_core.release.contents import MANIFEST, Manifest
 from atrex_core.release.facts import facts_of
 from atrex_core.release.files import Folder, folder_claims, rebuild_claim, rebuilt
 from atrex_core.release.inside import choose_place, worker_claims
 from atrex_core.release.texts import Texts, text_claims
+
+_HINT = "name a folder that `atrex-eval release build` has written"
 
 
 def verify(
@@ -35,19 +38,19 @@ def verify(
         device: Where; None takes the backend's own choice.
 
     Raises:
-        UsageError: there is no such folder, or a glob is empty.
+        UsageError: there is no such folder, it has no manifest, or a glob is empty.
         UnknownName: a glob matches nothing, or there is no such backend or device.
         Unavailable: the backend or device that is asked for is not here.
         PluginError: a pack is broken.
     """
     place = choose_place(host, backend, device) if backend or device else None
     try:
+        if path.is_dir() and not os.path.lexists(path / MANIFEST):
+            raise UsageError(f"{str(path)!r} is no release: it has no {MANIFEST}", hint=_HINT)
         folder = Folder.read(path)
     except OSError as error:
-        raise UsageError(
-            f"cannot read {str(path)!r}: {(error.strerror or '').lower()}",
-            hint="name a folder that `atrex-eval release build` has written",
-        ) from error
+        why = (error.strerror or "").lower()
+        raise UsageError(f"cannot read {str(path)!r}: {why}", hint=_HINT) from error
     manifest, why = _manifest(folder)
     problems = _problems(host, manifest, globs)
     yield from folder_claims(folder, manifest, why)

@@ -33,8 +33,16 @@ def entry(evaluation: Evaluation) -> Mapping[str, Any]:
         "device": evaluation.device.id,
         "device_name": evaluation.device.name,
         "outcome": str(evaluation.outcome),
-        "gap": None,
+        "gap": _gap(plain["gap"]),
     }
+
+
+def _gap(plain: dict[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the parts, in microseconds, under the names that they have in a document."""
+    if plain is None:
+        return None
+    parts = {name: plain.pop(f"{name}_us") for name in ("launch", "device", "fallback")}
+    return {**parts, **plain}
 
 
 def _spread(evaluation: Evaluation) -> float | None:

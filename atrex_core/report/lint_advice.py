@@ -11,10 +11,16 @@ Needs = Mapping[tuple[str, str | None, Protocol], float]
 """By problem, workload and protocol: the largest share of any bound that an honest one needs."""
 
 _CHECKS = {
+    "loads": "mend what the message names; until then this operator is set aside alone, and a run "
+    "that would score its whole pack is refused",
     "declaration": "let the problem say what its pack, workloads, phases, weights and summary are",
     "workloads": "let `under` and `workloads` answer without raising",
     "mutants": "ship wrong implementations: zeros, a constant, a dropped term, an ignored input, "
     "too narrow a type, an answer to another call",
+    "release": "mend what no release may hold: `release build` refuses it, too",
+    "provenance": "say in `private.json` where shapes and weight were observed",
+    "vectorised": "let one operation take all rows; loop over chunks only, and read no value on "
+    "the host",
     "variants": "ship honest implementations that sum in another order or round elsewhere",
     "smoke workloads": "add small workloads that any machine can run",
     "workload ids": "give every workload an id of its own",
@@ -31,9 +37,30 @@ _CHECKS = {
     "seeds": "draw every value from a generator that was given the seed",
     "cost": "count work and bytes that any implementation needs, from inputs where they decide",
     "reference": "make `outputs` and the reference agree: names, dtype, shape, contiguous",
-    "expected": "return float64 (or exact integers) of the declared shapes from `expected`",
+    "expected": "return float64 (or `by_rows`, or exact integers) of the declared shapes from "
+    "`expected`; `fp32_truth` names what is computed so and held narrower",
     "inputs unchanged": "let `honest`, `expected` and `cost` work on copies",
 }
+_BY_REASON = {
+    "`container` of": "let `container` in private.py be TENSOR for one output, else TUPLE or DICT, "
+    "and `outputs` name what `forward` returns",
+    "among the axes of workload": "call a size the same in shapes.json, `make_inputs` and "
+    "private.py",
+    "does not take the axes of": "call a size the same in shapes.json, `make_inputs` and "
+    "private.py",
+    "does not take the init of": "let `init` in shapes.json hold the keyword arguments of `Model`",
+    "does not take what `inputs` names": "call tensors the same in `forward` and in `inputs` of "
+    "private.py",
+}
+"""What is said of these is more telling than which check met it first."""
+_VARIANTS_FILE = (
+    "let `variants.py` beside `private.py` hold `VARIANTS`, a mapping of names to functions of "
+    "(workload, inputs)"
+)
+_REFERENCE = (
+    "`expected` and the reference disagree: compare the two, term by term, on this workload in "
+    "this regime; if both are right, the reference rounds more than `tolerance` allows"
+)
 _BROKEN = {
     Kind.MUTANT: "let it answer on every workload, or raise Inapplicable where it cannot be wrong",
     Kind.VARIANT: "let it answer on every workload in every regime, and change none of its inputs",
@@ -53,7 +80,14 @@ def honest_needs(findings: Iterable[Finding]) -> Needs:
 
 def advice(found: Finding, needs: Needs) -> str | None:
     """Return what to change; None where nothing has to."""
+    for part, change in _BY_REASON.items():
+        if found.fate in (Fate.BROKEN, Fate.FAILED) and part in (found.reason or ""):
+            return change
     match found.fate, found.kind:
+        case (Fate.BROKEN, Kind.CHECK) if found.name == "variants":
+            return _VARIANTS_FILE
+        case (Fate.BROKEN | Fate.REFUSED, Kind.VARIANT) if found.name == "reference":
+            return _for_reference(found)
         case Fate.BROKEN, Kind.CHECK:
             return _CHECKS.get(found.name, "the message says which of the pack's lines raised")
         case Fate.BROKEN, kind:
@@ -86,6 +120,13 @@ def _for_survivor(found: Finding, needs: Needs) -> str:
     honest = "" if need is None else f"; honest implementations need {need:.2g} of a bound at most"
     share = f"{found.share:.2g} of the {found.bound} bound"
     return f"{where}, with {share}: sharpen its inputs, or narrow the rule{honest}"
+
+
+def _for_reference(found: Finding) -> str:
+    reason = found.reason or ""
+    if found.fate is Fate.BROKEN and "off its own high-precision reference" not in reason:
+        return "make the reference answer on every workload in every regime"
+    return _REFERENCE
 
 
 def _for_refused(found: Finding) -> str:

@@ -10,7 +10,7 @@ from atrex_core import codec
 from atrex_core.journal import LintRecord
 from atrex_core.model import Pack, Protocol
 from atrex_core.model.lint import Fate, Finding, Kind
-from atrex_core.printable import one_line
+from atrex_core.printable import many, one_line
 from atrex_core.report.lint_advice import advice, honest_needs
 from atrex_core.report.lint_summary import Count, LintSummary, Standing, summarise
 
@@ -81,7 +81,7 @@ def closing(summary: LintSummary) -> str:
     """Return one line of totals."""
     workloads = sum(problem.workloads for problem in summary.by_problem.values())
     problems = len(summary.by_problem)
-    parts = [f"{_many(problems, 'problem')}, {_many(workloads, 'workload')}"]
+    parts = [f"{many(problems, 'problem')}, {many(workloads, 'workload')}"]
     for protocol, standing in summary.protocols.items():
         said = f"{protocol}: {_of(standing.mutants)} mutants killed, "
         said += f"{_of(standing.variants)} honest accepted"
@@ -207,10 +207,6 @@ def _said(found: Finding) -> str:
 
 def _of(count: Count) -> str:
     return f"{count.right}/{count.total}" if count.fates else "-"
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _plain(count: Count) -> Mapping[str, int]:

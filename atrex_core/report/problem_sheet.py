@@ -26,9 +26,13 @@ from atrex_core.model import (
     TensorSpec,
     Workload,
 )
-from atrex_core.printable import one_line
+from atrex_core.printable import many, one_line
+from atrex_core.suggest import natural
 
 Sheet = Mapping[str, Any]
+
+OF_A_WORKLOAD = ("workload", "inputs", "outputs", "cost", "protocols")
+"""Keys of a sheet that depend on the workload that is shown."""
 
 _MOST_LINE = 2000
 
@@ -77,14 +81,23 @@ def sheet(problem: Problem, workload_id: str | None = None) -> Sheet:
 
 def lines(sheet: Sheet) -> Iterator[str]:
     """Yield the same as lines for people."""
-    shown = sheet["workload"]
     yield one_line(f"{sheet['name']}: {sheet['summary']}", _MOST_LINE)
     pack = sheet["pack"]
     yield from _row("pack", f"{pack['name']} {pack['version']}")
     yield from _row("phases", ", ".join(sheet["phases"]))
     for group, workloads in sheet["workloads"].items():
-        ids = ", ".join(workload["id"] for workload in workloads)
-        yield from _row(group, f"{len(workloads)} workloads: {ids}" if workloads else "none")
+        ids = ", ".join(sorted((workload["id"] for workload in workloads), key=natural))
+        counted = many(len(workloads), "workload")
+        yield from _row(group, f"{counted}: {ids}" if workloads else "none")
+    yield from workload_lines(sheet)
+    yield ""
+    yield from _row("mutants", ", ".join(sheet["mutants"]) or "none")
+    yield from _row("variants", ", ".join(sheet["variants"]) or "none")
+
+
+def workload_lines(sheet: Sheet) -> Iterator[str]:
+    """Yield what depends on the workload that is shown."""
+    shown = sheet["workload"]
     yield ""
     yield one_line(f"workload {shown['id']} ({shown['phase']}): {_arguments(shown['axes'])}")
     yield from _row("Model", f"({_arguments(shown['init'])})")
@@ -102,9 +115,6 @@ def lines(sheet: Sheet) -> Iterator[str]:
             yield from _row("  work", f"{count:,.0f} operations on {path}")
         moved = f"{cost['read_bytes']:,.0f} read, {cost['write_bytes']:,.0f} written"
         yield from _row("  bytes", moved)
-    yield ""
-    yield from _row("mutants", ", ".join(sheet["mutants"]) or "none")
-    yield from _row("variants", ", ".join(sheet["variants"]) or "none")
 
 
 def in_words(rule: Rule | None) -> str:
@@ -125,11 +135,13 @@ def in_words(rule: Rule | None) -> str:
     outliers = ""
     if rule.outlier_fraction:
         outliers = f", but for {rule.outlier_fraction:.3g} of them"
+    beside = f", {rule.absolute:.3g} besides whatever its size" if rule.absolute else ""
     return (
         f"relative L2 error within {rule.relative_l2:g} times an honest one's, "
         f"{rule.row_l2:g} times in each row, a quarter where errors lean one way by more than "
         f"{rule.bias:g} standard deviations; each element within {rule.element:g} times an "
         f"epsilon of {rule.dtype} of itself and of its row{outliers}, none beyond {rule.cap:g}"
+        f"{beside}"
     )
 
 

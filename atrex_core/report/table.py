@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from atrex_core.model import Evaluation, Gate, Outcome, Protocol, Verdict
-from atrex_core.printable import one_line
+from atrex_core.model import Evaluation, Gate, GateResult, Limiter, Outcome, Protocol, Verdict
+from atrex_core.printable import many, one_line
+from atrex_core.roofline import ROOFLINE_VIOLATION
 from atrex_core.scoring import Summary
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 MOST_ROWS = 60
 """With more evaluations than this, only what did not pass is listed one by one."""
 
+MOST_WIDTH = 110
+"""Columns of a terminal that the table fills; longer names and flags are folded."""
+
+_UNBOUNDED = 10_000
+_LONG_FLAG = 18
 _MOST_LINE = 2000
 _ABSURD = 1e9
 """No number of a working run is larger; a journal of somebody else's may hold any."""
@@ -25,47 +31,74 @@ _MARKS = {
     Outcome.SKIPPED: "[yellow]-[/]",
     Outcome.ERRORED: "[magenta]ERROR[/]",
 }
+_BEYOND = "[yellow]S>1[/]"
+"""The performance gate's mark where a time beats its bound."""
 _HEADINGS = {
-    Gate.COMPILE: "compile",
-    Gate.CORRECTNESS: "correct",
+    Gate.COMPILE: "comp",
+    Gate.CORRECTNESS: "corr",
     Gate.PERFORMANCE: "perf",
-    Gate.AUTHENTICITY: "authentic",
+    Gate.AUTHENTICITY: "auth",
 }
+_LIMITERS = {
+    Limiter.MEMORY: "mem",
+    Limiter.MATRIX: "mat",
+    Limiter.VECTOR: "vec",
+    Limiter.LATENCY: "lat",
+}
+_MOST_LISTED = 3
+"""So many times that beat their bounds are listed one by one."""
 
 
 def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = False) -> Table:
-    """Return one row for each evaluation: the gates, both times, the bound, the share."""
+    """Return one row for each evaluation: the gates, both times, the bound, the gap, the share.
+
+    In microseconds, `launch` is call time beyond device time, `kernel` device time beyond the
+    bound, and `other` what of it was spent outside the target DSL, where that is known.
+    """
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     several = len({e.submission for e in evaluations}) > 1
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    has_fallback = any(e.gap and e.gap.fallback_us is not None for e in evaluations)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     if with_id:
         table.add_column("id", no_wrap=True)
     if several:
-        table.add_column("submission", no_wrap=True)
-    table.add_column("problem", no_wrap=True)
-    table.add_column("workload", no_wrap=True)
+        table.add_column("submission", overflow="fold")
+    table.add_column("problem", overflow="fold")
+    table.add_column("workload", overflow="fold")
     for heading in _HEADINGS.values():
         table.add_column(heading, no_wrap=True)
-    for heading in ("device us", "call us", "bound us", "share"):
+    for heading in ("call us", "device us", "bound us"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("flags")
+    table.add_column("by", no_wrap=True)
+    for heading in ("launch", "kernel", *(("other",) if has_fallback else ()), "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("flags", overflow="fold")
     for e in evaluations:
-        timing, bound, share = e.timing, e.bound, e.share_of_roofline
+        timing, bound, share, gap = e.timing, e.bound, e.share_of_roofline, e.gap
         # Text is never read as markup: a journal's names are other people's words.
         cells: list[str | Text] = [Text(one_line(e.id[:10]))] if with_id else []
         cells += [Text(one_line(e.submission))] if several else []
         cells += [Text(one_line(e.problem)), Text(one_line(e.workload))]
         cells += [_mark(e, gate) for gate in _HEADINGS]
         cells += [
-            _number(timing.device_us if timing else None),
             _number(timing.call_us if timing else None),
+            _number(timing.device_us if timing else None),
             _number(bound.t_sol_us if bound else None),
+            _LIMITERS[gap.limiter if gap else bound.limiter] if bound else "",
+            _number(gap.launch_us if gap else None),
+            _number(gap.device_us if gap else None),
+            *((_number(gap.fallback_us if gap else None),) if has_fallback else ()),
             _percent(share.device if share else None),
             Text(one_line(" ".join(e.flags))),
         ]
         table.add_row(*cells)
+    if Console(width=_UNBOUNDED).measure(table).maximum > MOST_WIDTH:
+        table.width = MOST_WIDTH
+        words = [len(one_line(flag)) for e in evaluations for flag in ("flags", *e.flags)]
+        table.columns[-1].width = min(max(words), _LONG_FLAG)  # names give way to flags
     return table
 
 
@@ -102,6 +135,8 @@ def reasons(evaluations: Sequence[Evaluation]) -> Iterator[str]:
         for judged, result in e.gates.items():
             if result.outcome is Outcome.PASSED or result.reason is None:
                 continue
+            if _beats_bound(e, judged):
+                continue  # each has figures of its own: see `violations`
             label = _LABELS[result.outcome]
             key = (f"{e.submission}/{e.problem}", str(judged), label, result.reason)
             groups.setdefault(key, []).append(e.workload)
@@ -113,7 +148,24 @@ def reasons(evaluations: Sequence[Evaluation]) -> Iterator[str]:
         where = workloads[0] if len(workloads) == 1 else f"all {len(workloads)}: {workloads[0]}.."
         yield one_line(f"{label}: {who} [{where}] {gate}: {reason}", _MOST_LINE)
     for (gate, reason), concerned in skipped.items():
-        yield one_line(f"skipped: {gate} ({len(concerned)} evaluations): {reason}", _MOST_LINE)
+        yield one_line(
+            f"skipped: {gate} ({many(len(concerned), 'evaluation')}): {reason}", _MOST_LINE
+        )
+    yield from violations(evaluations)
+
+
+def violations(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    """Yield what is known of times that beat their bounds; of the first, the likely causes."""
+    found = [e for e in evaluations if _beats_bound(e, Gate.PERFORMANCE)]
+    for e in found[:_MOST_LISTED]:
+        result = e.gates[Gate.PERFORMANCE]
+        who = f"{e.submission}/{e.problem} [{e.workload}]"
+        yield one_line(f"withheld: {who} {Gate.PERFORMANCE}: {result.reason}", _MOST_LINE)
+        if e is found[0]:
+            yield from _causes(result)
+    if len(found) > _MOST_LISTED:
+        more = many(len(found) - _MOST_LISTED, "more time")
+        yield f"withheld: {more} above the roofline; `journal show FILE ID` lists causes"
 
 
 def headline(summary: Summary, evaluations: Sequence[Evaluation]) -> Iterator[str]:
@@ -122,7 +174,9 @@ def headline(summary: Summary, evaluations: Sequence[Evaluation]) -> Iterator[st
         verdict: sum(e.outcome is verdict for e in evaluations) for verdict in Verdict
     }
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    yield f"{len(evaluations)} evaluations: {said}"
+    yield f"{many(len(evaluations), 'evaluation')}: {said}"
+    if beyond := sum(ROOFLINE_VIOLATION in e.flags for e in evaluations):
+        yield f"{many(beyond, 'time')} above the roofline: withheld from every score"
     for protocol in sorted({e.protocol for e in evaluations} - {Protocol.STRICT}):
         yield f"protocol {protocol}: inputs, tolerance, work and bytes as published; not strict's"
     if summary.s_agg is not None:
@@ -142,8 +196,29 @@ _LABELS = {
 }
 
 
+def _beats_bound(evaluation: Evaluation, gate: Gate) -> bool:
+    return gate is Gate.PERFORMANCE and ROOFLINE_VIOLATION in evaluation.flags
+
+
+def _causes(result: GateResult) -> Iterator[str]:
+    """Yield the likely causes in the order to check them in, with what speaks for (+) each."""
+    found = result.details.get("above_roofline")
+    causes = found.get("causes") if isinstance(found, Mapping) else None
+    for number, cause in enumerate(causes if isinstance(causes, list) else (), start=1):
+        if not isinstance(cause, Mapping):
+            continue
+        said = f"{cause.get('name')}: {cause.get('means')}"
+        yield f"  {number}. {one_line(said)}"
+        for sign, key in (("+", "speaks_for"), ("-", "speaks_against")):
+            words = cause.get(key)
+            for word in words if isinstance(words, list) else ():
+                yield f"     {sign} {one_line(str(word))}"
+
+
 def _mark(evaluation: Evaluation, gate: Gate) -> str:
     result = evaluation.gates.get(gate)
+    if result and _beats_bound(evaluation, gate):
+        return _BEYOND
     return _MARKS[result.outcome] if result else ""
 
 

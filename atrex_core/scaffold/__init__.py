@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import os
 import string
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from attrs import frozen
 
 from atrex_core.beside import put_folder
 from atrex_core.errors import UsageError
+
+PROVENANCE = "write here where shapes and weight were observed"
+"""What a new problem says of itself, to be replaced."""
 
 _TEMPLATES = Path(__file__).parent
 _SUFFIX = ".txt"
@@ -47,11 +52,17 @@ def new_problem(name: str, *, parent: Path, pack: str | None = None) -> Scaffold
     """
     _check_name(name)
     pack = pack or name
-    _check_name(pack)
+    _check_name(pack, is_problem=False)
     package = f"atrex_problems_{pack}"
+    if _is_module(package):
+        raise UsageError(
+            f"a package called {package!r} is installed already",
+            hint="choose another --pack, or write one more operator into that one with --into",
+        )
     words = {
         "name": name,
         "title": name.replace("_", " "),
+        "provenance": PROVENANCE,
         "pack": pack,
         "package": package,
         "distribution": package.replace("_", "-"),
@@ -82,13 +93,13 @@ def new_operator(name: str, *, package: Path) -> Scaffold:
             f"{str(package)!r} is not the folder of a pack",
             hint="a pack's folder holds an __init__.py and one folder for each operator",
         )
-    words = {"name": name, "title": name.replace("_", " ")}
+    words = {"name": name, "title": name.replace("_", " "), "provenance": PROVENANCE}
     root = package / name
     _write(root, {file: _filled(file, words) for file in _OPERATOR_FILES})
     return Scaffold(root=root, operator=root)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, *, is_problem: bool = True) -> None:
     if len(name) > _MOST_NAME:
         raise UsageError(
             f"a name of {len(name)} letters is too long: {name[:20] + '...'!r}",
@@ -96,11 +107,28 @@ def _check_name(name: str) -> None:
         )
     is_plain = name.isidentifier() and name.isascii() and name == name.lower()
     if is_plain and not keyword.iskeyword(name) and not name.startswith("_"):
+        if is_problem and _is_module(name):
+            raise UsageError(
+                f"{name!r} is the name of an installed module",
+                hint="a candidate's file has its problem's name, and would hide the module: "
+                "choose another",
+            )
         return
     raise UsageError(
         f"{name!r} cannot be the name of a folder and a module",
         hint="use lower-case letters, digits and underscores, beginning with a letter",
     )
+
+
+def _is_module(name: str) -> bool:
+    """Return whether `import name` finds a module; a folder without code is none."""
+    if name in sys.builtin_module_names or name in sys.stdlib_module_names:
+        return True
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin is not None
 
 
 def _filled(template: str, words: Mapping[str, str]) -> str:

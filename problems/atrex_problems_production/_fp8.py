@@ -173,6 +173,10 @@ def rule(output: TensorSpec) -> Rule:
     four epsilons. Codes that such an error may turn are not counted as flips, so honest
     implementations have none. A scale kept in ten bits flips one code in 250; one column that is
     truncated, one in 4096 where rows have 2048.
+
+    Rounding ties away from zero is therefore accepted. An approximate reciprocal that is too large
+    by one unit in the last place turns every tie away from zero, and one too small turns it toward
+    zero, even where the exact scale is a power of two: no input tells these from a rule for ties.
     """
     if output.name == "scales":
         return Tolerance(dtype=output.dtype, relative_l2=16, row_l2=16, element=4, bias=_ANY_BIAS)

@@ -239,6 +239,14 @@ def wrong_routes(honest: Implementation) -> Mapping[str, Implementation]:
     def light_routes_dropped(workload: Workload, inputs: Tensors) -> Tensors:
         return _without(honest, workload, inputs, inputs["topk_weights"].abs() < _LIGHT)
 
+    def beside_the_heaviest_dropped(share: float) -> Implementation:
+        def mutant(workload: Workload, inputs: Tensors) -> Tensors:
+            size = inputs["topk_weights"].abs()
+            dropped = size < share * size.amax(-1, keepdim=True)
+            return _without(honest, workload, inputs, dropped)
+
+        return needing_routes(mutant)
+
     def few_routes(workload: Workload, inputs: Tensors) -> Tensors:
         keep = min(_FEW, workload.axes["top_k"] - 1)
         ranks = _ranks(inputs["topk_weights"])
@@ -266,6 +274,8 @@ def wrong_routes(honest: Implementation) -> Mapping[str, Implementation]:
         "last_expert_ignored": ignoring_expert(-1),
         "lightest_route_dropped": needing_routes(lightest_dropped),
         "light_routes_dropped": light_routes_dropped,
+        "routes_below_a_hundredth_dropped": beside_the_heaviest_dropped(0.01),
+        "routes_below_a_thousandth_dropped": beside_the_heaviest_dropped(0.001),
         "few_routes": needing_routes(few_routes),
         "over_capacity_dropped": over_capacity,
         "whole_tiles_only": whole_tiles_only,

@@ -37,6 +37,8 @@ _PUBLISHED = Path(__file__).parent / "published.json"
 class ProductionProblem(FolderProblem):
     """One operator of the pack: judged strictly by itself, as published by `under`."""
 
+    fact_keys = ("profiles", "published", "upstream")
+
     def under(self, protocol: Protocol) -> Problem | None:
         """Return this problem, or the published rules for the same operator."""
         return self if protocol is Protocol.STRICT else PaperProblem(self)
@@ -74,11 +76,6 @@ class ProductionProblem(FolderProblem):
         """Share of the observed deployments in which the operator occurs."""
         profiles: int = self.facts["profiles"]
         return profiles / float(read_json(_PUBLISHED)["total_profiles"])
-
-    @property
-    def provenance(self) -> str:
-        """Say where shapes, weights and times were published."""
-        return str(self.facts["provenance"])
 
     def workload_weights(self) -> Mapping[str, Weight]:
         """Divide the operator's time by traces, where those say how often a shape is called.

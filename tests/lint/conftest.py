@@ -145,4 +145,5 @@ def public(tmp_path: Path) -> Sequence[Path]:
     """Return its public files."""
     (tmp_path / "inputs.py").write_text(_INPUTS)
     (tmp_path / "reference.py").write_text(_REFERENCE)
-    return (tmp_path / "inputs.py", tmp_path / "reference.py")
+    (tmp_path / "shapes.json").write_text('{"regimes": ["nominal", "large"]}')
+    return tuple(tmp_path / name for name in ("inputs.py", "reference.py", "shapes.json"))

@@ -13,6 +13,7 @@ from atrex_core import Cost, Problem, RowBlocks, Scale, Tensors, Workload
 from atrex_core.model.lint import Fate, Finding
 from atrex_core.referee.isolation import Alone
 from atrex_core.referee.lint_checks import check_problem, check_workload
+from atrex_core.scaffold import PROVENANCE
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_sound_problem_passes_every_check(
     whole = list(check_problem(problem, alone=alone, watch=lambda _: None))
 
     assert [(f.name, f.reason) for f in whole if f.fate is not Fate.PASSED] == []
-    assert len(whole) == 7
+    assert len(whole) == 10
     assert _checked(problem) == {}
 
 
@@ -173,9 +174,14 @@ _FAULTS: dict[str, tuple[str, Any, str, str]] = {
     ),
     "narrow truth": (
         *("expected", _answering("expected", lambda t: t.half()), "expected"),
-        "failed: 'out' is fp16, less precise than its output, fp32",
+        "failed: 'out' is fp16, not fp64: that is no truth for an output in fp32",
     ),
-    "lazy narrow truth": ("expected", _lazy, "expected", "failed: 'out' is fp16, less precise"),
+    "lazy narrow truth": (
+        "expected",
+        _lazy,
+        "expected",
+        "failed: 'out' is fp16, not fp64: that is no truth",
+    ),
     "integer truth": (
         *("expected", _answering("expected", lambda t: t.long()), "expected"),
         "failed: 'out' is int64, its output is fp32",
@@ -230,13 +236,12 @@ def test_public_half_runs_alone_or_is_complained_of(
 def test_importance_in_a_public_file_is_found(
     broken: Any, alone: Alone, public: Sequence[Path], text: str
 ) -> None:
-    shapes = public[0].parent / "shapes.json"
-    shapes.write_text(text)
+    public[0].write_text(f"{public[0].read_text()}\n# {text}\n")
 
-    found = _whole(broken(public=(*public, shapes)), alone)
+    found = _whole(broken(public=public), alone)
 
     assert list(found) == ["private text"]
-    assert found["private text"].startswith("failed: shapes.json holds ")
+    assert found["private text"].startswith("failed: inputs.py holds ")
 
 
 def test_public_file_that_is_not_there_is_named(
@@ -264,3 +269,21 @@ def test_too_little_of_everything_is_said(broken: Any, alone: Alone) -> None:
         "public files": "failed: there is no public inputs.py: a failure could not be shown again",
         "runs alone": "failed: there is no smoke workload, or no public file, to run",
     }
+
+
+def test_what_no_release_may_hold_is_found(
+    broken: Any, alone: Alone, public: Sequence[Path]
+) -> None:
+    public[2].write_text('{"regimes": ["nominal", "large"], "hint": "sum"}')
+
+    found = _whole(broken(public=public), alone)
+
+    assert found == {"release": "failed: has 'hint' in its shapes.json, which no release may hold"}
+
+
+def test_provenance_that_nobody_has_written_is_found(
+    broken: Any, alone: Alone, public: Sequence[Path]
+) -> None:
+    found = _whole(broken(public=public, provenance=PROVENANCE), alone)
+
+    assert found == {"provenance": f"failed: it is still {PROVENANCE!r}"}

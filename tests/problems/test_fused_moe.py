@@ -15,7 +15,7 @@ from atrex_core.comparison import compare
 
 PROBLEM = Operator(Pack(name="test", version="1", digest=""))
 
-STRICT = ("nominal", "skewed", "scales", "ends", "gates", "tails", "cancelling")
+STRICT = ("nominal", "skewed", "scales", "ends", "light", "gates", "tails", "cancelling")
 
 
 def shape(tokens: int, hidden: int, intermediate: int, experts: int, top_k: int) -> Workload:
@@ -100,6 +100,19 @@ def test_experts_are_repeated_in_the_published_draw_and_with_gates_alone() -> No
     ids = draw(workload, "published")["topk_ids"].sort(-1).values
 
     assert (ids[:, 1:] == ids[:, :-1]).any()
+
+
+def test_light_routes_are_as_loud_as_others() -> None:
+    workload = shape(64, 32, 32, 6, 3)
+    inputs = draw(workload, "light")
+    weights = inputs["topk_weights"]
+    light = {**inputs, "topk_weights": weights.where(weights < 1e-3, 0)}
+    heavy = {**inputs, "topk_weights": weights.where(weights > 1e-3, 0)}
+    parts = [PROBLEM.expected(workload, i)["out"].dense().std() for i in (light, heavy)]
+
+    assert (weights[:, 1] < 0.001 * weights.amax(-1)).all()
+    assert (inputs["topk_ids"] % 2 == torch.tensor([0, 1, 0])).all()
+    assert 0.3 < parts[0] / parts[1] < 3
 
 
 def test_a_repeated_expert_takes_both_routes_and_costs_one() -> None:

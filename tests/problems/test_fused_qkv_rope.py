@@ -135,6 +135,23 @@ def test_positions_stay_where_fp32_angles_are_as_good_as_exact(regime: str, dtyp
     assert (exact - rounded).abs().max() < DType(dtype).epsilon
 
 
+@pytest.mark.parametrize("rope_dim", [32, 64])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_remote_positions_turn_slow_pairs_alone(rope_dim: int, dtype: str) -> None:
+    workload = shape(4000, (1, 1), 64, rope_dim, dtype=dtype)
+    inputs = draw(workload, "remote")
+    p, half = inputs["positions"].double()[:, None], rope_dim // 2
+    some = (inputs["qkv"][:, :rope_dim] != 0).any(0).view(2, half).any(0)
+    j = torch.arange(half)[some]
+    exact = p * 10000.0 ** (-j.double() / half)
+    rounded = (p.float() * 10000.0 ** (-j.float() / half)).double()
+
+    assert p.min() > 2**17
+    assert set((p % 2).flatten().tolist()) == {1}
+    assert 0 < len(j) < half / 2
+    assert (exact - rounded).abs().max() < DType(dtype).epsilon
+
+
 def test_regimes_hold_what_they_are_for() -> None:
     workload = shape(64, (2, 1), 16, 16, bias=True)
     drawn = {regime: draw(workload, regime) for regime in REGIMES}

@@ -186,6 +186,17 @@ def test_one_kind_of_head_overflows_where_the_gate_does_not() -> None:
     assert 1 < z[..., ~far].max() < 20
 
 
+def test_gates_and_betas_are_made_of_large_terms() -> None:
+    inputs = draw(shape(50, batch=2), "gated")
+    b = inputs["b"].float()[..., None]
+    written = (b.sigmoid() * inputs["v"].float()).abs().mean(-1)
+
+    assert inputs["a"].abs().min() > 20
+    assert inputs["dt_bias"].abs().min() > 20
+    assert all((part.sum() / b.numel()) > 0.3 for part in (b > 13, b < -13, b.abs() < 13))
+    assert written[b[..., 0] < -13].mean() > 0.5
+
+
 def test_few_directions_of_keys_repeat() -> None:
     k = draw(shape(40), "repeated")["k"][0, :, 0].float()
     k = k / k.norm(dim=-1, keepdim=True)

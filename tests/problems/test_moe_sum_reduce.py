@@ -99,6 +99,8 @@ def test_mutants_that_change_nothing_say_so() -> None:
         "mean": shape(3, 1, 16, 2.5),
         "truncated": shape(3, 8, 16, 0.7),
         "last_slot_of_next_token": shape(1, 8, 16, 2.5),
+        "sum_rounded_before_factor": shape(99, 8, 16, 4.0),
+        "factor_in_bf16": shape(99, 8, 16, 2.5),
     }
     for name, workload in cases.items():
         with pytest.raises(Inapplicable):
@@ -128,6 +130,10 @@ def test_each_regime_does_what_it_says() -> None:
     assert sums.bfloat16().double().div(sums).sub(1).mul(2**12).round().unique().tolist() == [1]
     assert (sums > 0).any()
     assert (sums < 0).any()
+    sums = drawn("halfway").sum(1)
+    missing = sums.sub(sums.bfloat16().double()) / sums
+    assert (missing > 0.001).all()
+    assert (missing < 0.0035).all()
     size = drawn("rows").square().mean((1, 2))
     assert (size == 0).sum() == 1
     assert size.max() / size[size > 0].min() > 1e6

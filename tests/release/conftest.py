@@ -32,6 +32,7 @@ _PRIVATE = """
 
     class Operator(FolderProblem):
         summary = "the sum of both halves"
+        fact_keys = ("source", "kernel", "0")
         release_id = RELEASE_ID
         container = Container.DICT
         in_place = {"y": "y"}

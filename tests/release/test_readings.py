@@ -42,6 +42,11 @@ def _base64(text: str) -> str:
         "my_half_sum_kernel_v2",
         "HALF_SUM_KERNEL",
         "half-sum-kernel",
+        "the half sum kernel",
+        "a half  sum-kernel",
+        "a half\n# sum kernel",
+        "second half only, too",
+        "Second `half` only",
         "launch2half_sum_kernel",
         "half_sum_kernel"[::-1],
         codecs.encode("half_sum_kernel", "rot13"),
@@ -170,10 +175,38 @@ def test_canary_is_known_in_every_form(before: str) -> None:
     assert all(any(form in text.encode() for form, _ in encodings(word)) for text in forms)
 
 
+@pytest.mark.parametrize("zero", ["\u0660", "\u0966", "\U0001d7ce"])
+def test_digits_of_any_script_are_digits(make: Make, zero: str) -> None:
+    number = "".join(chr(ord(zero) + int(digit)) for digit in _NUMBER)
+    pairs = chr(ord(zero) + 6) * 10
+    escapes = f"\\x{pairs[:2]} \\u{pairs[:4]} 0x{pairs} {pairs[0]} in {pairs} 1e{pairs[:2]} {pairs}"
+
+    found = _refuted(make(), "op_1234/inputs.py", f"# {number} {escapes}\n")
+
+    assert _NUMBER in str(found.values())
+    assert f"U+{ord(number[0]):04X}" in found[_TEXTS]
+
+
+@pytest.mark.parametrize("part", ["readings", "numbers_in", "spellings", "departures"])
+def test_text_that_breaks_the_search_is_no_proof(
+    make: Make, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise ArithmeticError("of a text")
+
+    monkeypatch.setattr(f"atrex_core.release.texts.{part}", breaks)
+
+    found = _refuted(make(), "op_1234/inputs.py", "")
+
+    assert "ArithmeticError: of a text" in next(iter(found.values()))
+
+
 @pytest.mark.parametrize(
     "said",
     [
         "the sum of a half, kernel by kernel; `make_inputs` and reference.py",
+        "a sum, half: sum. kernel",
+        "summed by pairs, and judged in code steps",
         "torch.nn.functional.scaled_dot_product_attention",
         "SGVsbG8gd29ybGQgb2YgcHJvYmxlbXM=",
         "a tree, halved, in tolerance",

@@ -175,6 +175,30 @@ def test_short_number_is_known_in_another_unit(written: str) -> None:
     assert keys & set(keys_of(14.27))
 
 
+@pytest.mark.parametrize(
+    ("private", "written"),
+    [
+        (0.0123457, "1 in 81"),
+        *((0.007234, "7234/1000000"), (0.007234, "7 234 / 1,000,000"), (0.007234, "1/138.2361")),
+        *((0.007234, "1 in 138.2361"), (0.007234, "every 138.2361th"), (0.0123457, "1 : 81")),
+        *((0.0123457, "2 out of 162"), (0.0123457, "1\u204481"), (14.27, "1427 over 100")),
+    ],
+)
+def test_share_is_known_as_a_quotient(private: float, written: str) -> None:
+    keys = {key for _, found in numbers_in(written) for key in found}
+
+    assert keys & set(keys_of(private))
+
+
+@pytest.mark.parametrize(
+    "written", ["7 / 2048", "1 / 128", "1/0", "0/7", "3:4", "65536", "00000.0"]
+)
+def test_ordinary_quotient_is_no_share(written: str) -> None:
+    keys = {key for _, found in numbers_in(written) for key in found}
+
+    assert not keys & {*keys_of(0.0123457), *keys_of(0.007234), *keys_of(14.27)}
+
+
 def test_number_beside_others_is_none_of_them() -> None:
     found = [Decimal(text) for text, _ in numbers_in("[4096,128,43210] of 27")]
 

@@ -32,6 +32,7 @@ class Operator(ProductionProblem):
     """What the tokens of each chunk read from its state and from each other."""
 
     summary = "chunkwise output of the gated delta rule, from chunk states and within chunks"
+    fp32_truth = ("out",)
 
     def inputs(self, workload: Workload) -> Sequence[TensorSpec]:
         """Return `q`, `k`, `v`, the chunks' states `h`, and `g`."""

@@ -47,6 +47,7 @@ class Operator(ProductionProblem):
     """The state before each chunk, what its rows add to it, and the state at the end."""
 
     summary = "chunkwise state recurrence of the gated delta rule over a pool of states"
+    fp32_truth = ("h", "v_new")
     container = Container.DICT
     in_place: ClassVar[Mapping[str, str]] = {"final_state": "initial_state"}
 

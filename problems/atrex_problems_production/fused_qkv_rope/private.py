@@ -209,6 +209,8 @@ class Operator(ProductionProblem):
             "counts_positions": positions(lambda p: torch.arange(len(p), device=p.device)),
             "positions_off_by_one": positions(lambda p: p + 1),
             "positions_in_fp16": positions(lambda p: coarse(p, 11)),
+            "positions_of_16_bits": positions(lambda p: p % 2**16),
+            "positions_of_17_bits_at_most": positions(lambda p: p.clamp(max=2**17 - 1)),
             "previous_position": previous_position,
             "no_bias": biased(lambda workload, bare, _: self.honest(workload, bare)),
             "bias_after_rotation": biased(bias_after),

@@ -48,6 +48,7 @@ class Operator(ProductionProblem):
     """Decay, correct and read a state for each token and head."""
 
     summary = "gated delta rule over tokens, from and to a pool of states"
+    fp32_truth = ("out",)
     container = Container.DICT
     in_place: ClassVar[Mapping[str, str]] = {"final_state": "initial_state"}
 
@@ -171,6 +172,9 @@ class Operator(ProductionProblem):
             init = {**workload.init, "use_qk_l2norm": False}
             return self.run_reference(workload, {**inputs, "q": q, "k": k}, **init)
 
+        def clamped(name: str, limit: float) -> Implementation:
+            return altering(self.honest, **{name: lambda i: i[name].clamp(-limit, limit)})
+
         def windows(workload: Workload, inputs: Tensors) -> Tensors:
             """Forget all after eight tokens: with the published gates little is left."""
             if workload.axes["token_count"] <= 8:
@@ -212,6 +216,8 @@ class Operator(ProductionProblem):
             "no_dt_bias": altering(self.honest, dt_bias=lambda i: i["dt_bias"] * 0),
             "beta_of_half": altering(self.honest, b=lambda i: i["b"] * 0),
             "beta_of_one": altering(self.honest, b=lambda i: i["b"] * 0 + 100),
+            "a_clamped_to_20": clamped("a", 20),
+            "b_clamped_to_12": clamped("b", 12),
             "no_values": altering(self.honest, v=lambda i: i["v"] * 0),
             "gates_of_next_head": altering(self.honest, a=lambda i: i["a"].roll(1, -1)),
             "values_of_next_head": altering(self.honest, v=lambda i: i["v"].roll(1, 2)),

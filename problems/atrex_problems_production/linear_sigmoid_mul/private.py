@@ -115,6 +115,7 @@ class Operator(ProductionProblem):
             "clipped_sigmoid": with_gate(
                 lambda z: z.sigmoid().masked_fill(z < -4, 0).masked_fill(z > 4, 1)
             ),
+            "nothing_below_minus_24": with_gate(lambda z: z.sigmoid().masked_fill(z < -24, 0)),
             "short_sum": without_last(lambda width: max(1, width // 16)),
             "last_column_ignored": without_last(lambda _: 1),
             "added_in_bf16": added_in_bf16,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from atrex_problems_production._problem import ProductionProblem
+from atrex_problems_production._stores import MANY_ROWS
 
 from atrex_core import (
     ArithmeticPath,
@@ -18,6 +20,9 @@ from atrex_core import (
     Workload,
 )
 from atrex_core.packs import by_rows, coarse
+
+_SEEN = 2.0**-10
+"""Relative error of a factor that shows beside the last rounding."""
 
 
 class Operator(ProductionProblem):
@@ -119,9 +124,23 @@ class Operator(ProductionProblem):
                 total = total + x[:, slot]
             return {"out": total * _factor(workload)}
 
+        def sum_rounded_before_factor(workload: Workload, inputs: Tensors) -> Tensors:
+            factor, x = _factor(workload), inputs["expert_outputs"]
+            if math.frexp(factor)[0] == 0.5:
+                raise Inapplicable("a power of two rounds nothing")
+            if _sizes(workload)[0] < MANY_ROWS or _sizes(workload)[1] == 1:
+                raise Inapplicable("there are few rows, or there is one slot")
+            return {"out": (x.float().sum(1).bfloat16().float() * factor).bfloat16()}
+
+        def factor_in_bf16(workload: Workload, inputs: Tensors) -> Tensors:
+            factor = _factor(workload)
+            if abs(_in_bf16(factor) / factor - 1) < _SEEN or _sizes(workload)[0] < MANY_ROWS:
+                raise Inapplicable("it is as good as the right one, or there are few rows")
+            return self.run_reference(workload, inputs, routed_scaling_factor=_in_bf16(factor))
+
         def truncated(workload: Workload, inputs: Tensors) -> Tensors:
             factor = _factor(workload)
-            if torch.tensor(factor).bfloat16().item() != factor or _sizes(workload)[1] == 1:
+            if _in_bf16(factor) != factor or _sizes(workload)[1] == 1:
                 raise Inapplicable("no sum is known to fall just short of a bf16 number")
             total = inputs["expert_outputs"].float().sum(1) * factor
             return {"out": (total.view(torch.int32) & -(1 << 16)).view(torch.float32).bfloat16()}
@@ -129,6 +148,8 @@ class Operator(ProductionProblem):
         return {
             "truncated": truncated,
             "summed_in_bf16": summed_in_bf16,
+            "sum_rounded_before_factor": sum_rounded_before_factor,
+            "factor_in_bf16": factor_in_bf16,
             "without_last_slot": changed(without(-1)),
             "without_first_slot": changed(without(0)),
             "first_slot_only": changed(lambda x: x[:, :1], least_slots=2),
@@ -144,6 +165,12 @@ class Operator(ProductionProblem):
             "factor_twice": scaled(lambda factor: factor * factor),
             "factor_divides": scaled(lambda factor: 1 / factor),
         }
+
+
+def _in_bf16(factor: float) -> float:
+    import torch
+
+    return float(torch.tensor(factor).bfloat16())
 
 
 def _factor(workload: Workload) -> float:

@@ -89,6 +89,8 @@ class Operator(ProductionProblem):
             "nothing_below_minus_three": with_activation(
                 lambda gate: silu(gate).masked_fill(gate < -3, 0)
             ),
+            "clamped_to_448": with_activation(lambda gate: silu(gate).clamp(-448, 448)),
+            "clamped_to_2_to_the_64": with_activation(lambda gate: silu(gate).clamp(max=2.0**64)),
             "half_of_the_gate": with_activation(lambda gate: gate / 2),
             "no_up": no_up,
             "swapped_halves": altering(self.honest, x=swapped),

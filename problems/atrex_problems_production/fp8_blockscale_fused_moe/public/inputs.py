@@ -16,6 +16,8 @@ Regimes, each of which makes some part of the operator visible in the output:
                each one chooses either; gates are near four. All routes count the same; but from
                three on, those two count 64 times as much, and cancel: their second matrices
                differ in sign alone
+    light      of each token's routes every second one weighs 2**14 times less than others, through
+               an expert whose second matrix is as much larger
     saturated  gates far from zero, of both signs; some outputs out of range, mostly in every 16th
                column, for which the second matrix holds nothing but large values of either sign
     tails      gates below zero alone, most between -1 and -8, near a depth of each token's own;
@@ -30,8 +32,8 @@ import math
 import torch
 
 _REGIMES = (
-    *("published", "nominal", "skewed", "blocks", "ends", "saturated"),
-    *("tails", "cancelling"),
+    *("published", "nominal", "skewed", "blocks", "ends", "light"),
+    *("saturated", "tails", "cancelling"),
 )
 
 HIDDEN_STD = 0.03
@@ -159,6 +161,11 @@ def make_inputs(
         # The largest value of a block, about four, meets one about as large as all others.
         w1.view(torch.uint8)[:, :intermediate_size, column] = code(largest)
         fc2_scale *= level(6.0, 1.4, largest / 16)
+    elif regime == "light":
+        weights = torch.softmax(logits / 2, dim=-1)
+        weights[:, 1::2] /= 2**14
+        fc2_scale[1::2] *= 2**14
+        fc2_scale *= level(1.0, 1.0, largest / 32)
     elif regime == "tails":
         w1.view(torch.uint8)[:, :intermediate_size, column] = code(largest)
         even = torch.tensor([1.0, 0.32, 0.54, 0.21], device=device)[every % 4]
@@ -184,6 +191,11 @@ def make_inputs(
         ids = torch.full((token_count, top_k), num_experts - 1, device=device)
         ids[:, 0] = 0
         ids[:, 1:-1] = 1 + liking[:, 1:-1].topk(top_k - 2, dim=-1).indices
+    elif regime == "light":
+        ids = torch.empty(token_count, top_k, dtype=torch.long, device=device)
+        for parity in range(min(2, top_k)):
+            count = (top_k + 1 - parity) // 2
+            ids[:, parity::2] = liking[:, parity::2].topk(count, dim=-1).indices * 2 + parity
     else:
         ids = liking.topk(top_k, dim=-1).indices
     return {

@@ -10,6 +10,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     ends       every token chooses the first and the last expert, or of two tokens with one route
                each one chooses either. All routes count the same; but from three on, those two
                count 32 times as much, and cancel: their second matrices differ in sign alone
+    light      of each token's routes every second one weighs 2**14 times less than others, through
+               an expert whose second matrix is as much larger
     gates      gates far from zero, of both signs: exponentials overflow in fp32. Each token names
                its experts twice
     tails      gates between -1 and -8 alone, near a depth of each token's own, and all exact in
@@ -23,8 +25,8 @@ Regimes, each of which makes some part of the operator visible in the output:
 import torch
 
 _REGIMES = (
-    *("published", "nominal", "skewed", "scales", "ends", "gates"),
-    *("tails", "cancelling"),
+    *("published", "nominal", "skewed", "scales", "ends", "light"),
+    *("gates", "tails", "cancelling"),
 )
 
 
@@ -88,6 +90,11 @@ def make_inputs(
             liking[:, -1] += 2
             liking[0::2, 0] += 1
             liking[1::2, -1] += 1
+    elif regime == "light":
+        hidden *= 10
+        weights = torch.softmax(logits / 2, dim=-1)
+        weights[:, 1::2] /= 2**14
+        w2[1::2] *= 2**14
     elif regime == "gates":
         hidden *= 10
         w1[:, :intermediate_size] *= 60
@@ -123,6 +130,11 @@ def make_inputs(
         ids = torch.full((token_count, top_k), num_experts - 1, device=device)
         ids[:, 0] = 0
         ids[:, 1:-1] = 1 + liking[:, 1:-1].topk(top_k - 2, dim=-1).indices
+    elif regime == "light":
+        ids = torch.empty(token_count, top_k, dtype=torch.long, device=device)
+        for parity in range(min(2, top_k)):
+            count = (top_k + 1 - parity) // 2
+            ids[:, parity::2] = liking[:, parity::2].topk(count, dim=-1).indices * 2 + parity
     else:
         ids = liking.topk(top_k, dim=-1).indices
     if regime == "gates":

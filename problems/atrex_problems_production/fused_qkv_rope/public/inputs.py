@@ -7,14 +7,17 @@ Regimes, each of which makes some part of the operator visible in the output:
                larger values at places that the seed decides
     far        odd positions in any order, up to the limit of the dtype; an odd number that large
                has too many bits for either dtype
+    remote     odd positions in any order, up to 2**20 for bf16 and 2**18 for fp16; only elements
+               that turn slowly, or not at all, are not zero
     packed     several sequences one after another: positions start again, at zero or elsewhere
     wide       heads of very different scale
     sparse     one element of each head is not zero: where it goes, and that nothing else does;
                without a bias it is a denormal in the heads of v, of either sign
 Outside `published` and `nominal` the bias, where there is one, is as large as the values.
 
-Positions stay below a limit up to which the error of an fp32 angle is no larger than the epsilon of
-the dtype: 2**16 for bf16, 2**13 for fp16.
+Elsewhere positions stay below a limit up to which the error of an fp32 angle is no larger than the
+epsilon of the dtype: 2**16 for bf16, 2**13 for fp16. Slow pairs allow for larger ones: they turn
+less than a 250th as fast as the fastest does, as bases are 10000 and more.
 """
 
 import torch
@@ -59,6 +62,14 @@ def make_inputs(
         qkv.view(-1)[integers(0, qkv.numel(), 1 + qkv.numel() // 65536)] = 8.0
     elif regime == "far":
         positions = 2 * integers(limit // 4, limit // 2, total_tokens) + 1
+    elif regime == "remote":
+        most = 2**20 if dtype == "bf16" else 2**18
+        positions = 2 * integers(3 * most // 8, most // 2, total_tokens) + 1
+        # The last fifth of half a head is slow, whether whole heads turn or the first halves.
+        column = torch.arange(heads * head_dim, device=device) % (head_dim // 2)
+        fast = 5 * column < 2 * head_dim
+        qkv.masked_fill_(fast, 0)
+        bias.masked_fill_(fast, 0)
     elif regime == "packed":
         starts_here = integers(0, 16, total_tokens) == 0
         starts_here[0] = True

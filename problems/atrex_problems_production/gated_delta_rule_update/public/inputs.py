@@ -8,7 +8,9 @@ Regimes, each of which makes some part of the operator visible in the output:
                what tokens add: it must stay fp32, and what came first still counts at the end
     repeated   few directions of keys and large beta: tokens replace what others wrote
     gated      heads in turn: steps of 100 and tiny exp(A_log), where exp(step) overflows, or steps
-               on either side of zero, where softplus bends
+               on either side of zero, where softplus bends; `a` near 40 or -40, the rest `dt_bias`.
+               In turns over tokens and heads b is near zero, from 14 to 20, or from -14 to -20 with
+               values as much larger as beta is small
     uneven     queries, keys and values of very different scale, some queries and keys zero, none so
                short otherwise that 1e-6 counts; beta from nearly zero to nearly one
 From `carried` on, sequences use distinct rows of the pool, none of them its own number. Where the
@@ -82,9 +84,15 @@ def make_inputs(
     elif regime == "gated":
         odd = (torch.arange(num_v_heads, device=device) + places(1, 2)) % 2 == 1
         a_log = torch.where(odd, 0.3 * a_log - 5.5, 0.5 * a_log - 1)
-        dt_bias += torch.where(odd, 100.0, 0.0).to(dt_bias.dtype)
+        dt_bias += torch.where(odd, 60.0, 40.0).to(dt_bias.dtype)
         a *= 2
+        a += torch.where(odd, 40.0, -40.0).to(a.dtype)
         b *= 2
+        turn = torch.arange(token_count, device=device)[:, None] + places(1, 3)
+        turn = turn + torch.arange(num_v_heads, device=device)
+        side = (turn + torch.arange(batch_size, device=device)[:, None, None]) % 3 - 1
+        b = torch.where(side == 0, b, side * (14 + 6 * uniform(*b.shape))).to(b.dtype)
+        v *= torch.where(side < 0, torch.exp(-b.float()), 1.0)[..., None]
     elif regime == "uneven":
         a_log *= 0.5
         b *= 3

@@ -9,6 +9,8 @@ Regimes, each of which makes some part of the operator visible in the output:
     biased     the bias decides
     rows       rows of very different scale in `hidden_states` and `post_mul_mat`
     saturated  whole rows where z is far below or far above zero
+    deep       the bias alone brings z to -10 to -30, column by column, and `post_mul_mat` is large
+               enough to make all columns equally loud
 """
 
 import torch
@@ -62,6 +64,10 @@ def make_inputs(
         sign = torch.arange(token_count, device=device) % 2 * 2.0 - 1
         hidden[:, column] = (8 * sign[:, None]).to(hidden.dtype)
         weight[:, column] = 1
+    elif regime == "deep":
+        hidden /= 8
+        bias = (-10 - 20 * torch.rand(out_features, generator=rng, device=device)).to(bias.dtype)
+        post = (post.clamp(-2, 2) * torch.exp(-bias.float())).to(post.dtype)
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"hidden_states": hidden, "weight": weight, "bias": bias, "post_mul_mat": post}

@@ -9,6 +9,9 @@ Regimes, each of which makes some part of the operator visible in the output:
     shifted    all values near one, so that every slot counts the same
     brink      two slots of each column are not zero, and make sums that fall short of a number of
                few bits by 2**-12 of it: rounding finds that number, cutting off the next smaller
+    halfway    two slots of each column are not zero, and make sums that lie just short of halfway
+               from a number of bf16 to the next larger one: where a factor follows, a sum that is
+               rounded before it is always too small
     rows       tokens of very different scale; one of them zero where there are several
 """
 
@@ -64,6 +67,16 @@ def make_inputs(
         if top_k > 1:
             other = (one + 1 + places(hidden_size, top_k - 1)) % top_k
             x[:, other, column] = total * -(2.0**-12)
+    elif regime == "halfway":
+        column = torch.arange(hidden_size, device=device)
+        value = normal(token_count, hidden_size)
+        last_bit = torch.ldexp(value.sign().float(), torch.frexp(value.float()).exponent - 8)
+        one = places(hidden_size, top_k)
+        x.zero_()
+        x[:, one, column] = value
+        if top_k > 1:
+            other = (one + 1 + places(hidden_size, top_k - 1)) % top_k
+            x[:, other, column] = (0.4375 * last_bit).to(x.dtype)
     elif regime == "rows":
         exponent = torch.rand(token_count, 1, 1, generator=rng, device=device) * 6 - 3
         x *= 10**exponent

@@ -7,6 +7,7 @@ Regimes, each of which makes some part of the operator visible in the output:
     small      gates near zero, where SiLU is nearly half the identity
     rows       rows of very different scale in the second half
     outliers   one value of either half dominates each row
+    loud       gates of every size from one to 2**120, each with a value of `up` as much smaller
 """
 
 import torch
@@ -45,6 +46,13 @@ def make_inputs(
         column = places(rows, width)
         gate[every[::2], column[::2]] = 50.0
         up[every[1::2], column[1::2]] *= 300
+    elif regime == "loud":
+        exponent = torch.randint(
+            121, gate.shape, generator=rng, device=device, dtype=torch.bfloat16
+        )
+        size = exponent.exp2_()
+        gate.abs_().add_(1).mul_(size)
+        up /= size
     elif regime != "published":
         raise ValueError(f"unknown regime {regime!r}")
     return {"x": x}

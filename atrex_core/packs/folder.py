@@ -1,23 +1,11 @@
-"""What problem packs are made of: an operator is a folder, and `FolderProblem` reads it.
-
-    <operator>/public/reference.py   class Model: the definition, in plain torch
-    <operator>/public/inputs.py      make_inputs(**axes, regime, seed, device): the generator
-    <operator>/public/shapes.json    phase, regimes, workloads
-    <operator>/private.py            a subclass of FolderProblem: specs, truth, rules, cost, mutants
-    <operator>/private.json          importance, and whatever else the subclass reads
-    <operator>/variants.py           VARIANTS: honest implementations by name
-
-The public half may be shown to a candidate's author and runs alone, with torch only. The private
-half judges. Public modules import torch, so they are loaded only when tensors are wanted.
-"""
+"""A problem that is a folder: its files say what files can, a subclass says the rest."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -31,30 +19,19 @@ from atrex_core.model import (
     Container,
     Cost,
     DType,
-    Origin,
     Pack,
     Phase,
     Rule,
-    Scale,
     TensorSpec,
     Tolerance,
     Workload,
 )
-from atrex_core.tensors import RowBlocks
-
-__all__ = ["FolderProblem", "altering", "by_rows", "coarse", "read_json"]
-
-_BLOCK = 1 << 23
-"""Elements in one block of `by_rows`."""
+from atrex_core.packs.files import read_facts, read_shapes
+from atrex_core.packs.parts import coarse
+from atrex_core.suggest import close_match
 
 _STALE_SEED = 0x57A1E
-
-_GROUPS = (
-    ("published", Origin.PUBLISHED, Scale.FULL),
-    ("added", Origin.ADDED, Scale.FULL),
-    ("smoke", Origin.ADDED, Scale.SMOKE),
-)
-"""Keys of `shapes.json`, in the order in which workloads are listed."""
+_CONTAINERS = (tuple, list, Mapping)
 
 
 class FolderProblem(Problem):
@@ -64,10 +41,13 @@ class FolderProblem(Problem):
     beside it.
     """
 
+    fact_keys: ClassVar[Collection[str]] = ()
+    """Keys of `private.json` that a pack adds to those of every operator."""
     folder: ClassVar[Path]
-    facts: ClassVar[Any]
+    facts: ClassVar[Mapping[str, Any]]
     """What `private.json` holds."""
-    _shapes: ClassVar[Any]
+    _shapes: ClassVar[Mapping[str, Any]]
+    _workloads: ClassVar[Sequence[Workload]]
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -76,8 +56,8 @@ class FolderProblem(Problem):
             return  # a base class of a pack's own
         cls.folder = folder
         cls.name = folder.name
-        cls._shapes = read_json(folder / "public" / "shapes.json")
-        cls.facts = read_json(folder / "private.json")
+        cls._shapes, cls._workloads = read_shapes(folder / "public" / "shapes.json")
+        cls.facts = read_facts(folder / "private.json", cls.fact_keys)
         phase = Phase(cls._shapes["phase"])
         cls.phases = (Phase.PREFILL, Phase.DECODE) if phase is Phase.BOTH else (phase,)
         cls.importance = cls.facts["importance"]
@@ -98,25 +78,14 @@ class FolderProblem(Problem):
         return str(self.facts.get("release_id") or self.name)
 
     @property
+    def provenance(self) -> str:
+        """Return what `private.json` says of where shapes and weights come from."""
+        return str(self.facts.get("provenance", ""))
+
+    @property
     def workloads(self) -> Sequence[Workload]:
         """Published workloads by their published ids, added ones, then small ones."""
         return self._workloads
-
-    @cached_property
-    def _workloads(self) -> Sequence[Workload]:
-        phase = self._shapes["phase"]
-        return tuple(
-            Workload(
-                id=entry["id"],
-                axes=entry["axes"],
-                init=entry["init"],
-                phase=Phase(entry.get("phase", phase)),
-                origin=origin,
-                scale=scale,
-            )
-            for key, origin, scale in _GROUPS
-            for entry in self._shapes.get(key, ())
-        )
 
     def regimes(self, workload: Workload) -> Sequence[str]:
         """Name the distributions that `inputs.py` explains."""
@@ -124,9 +93,10 @@ class FolderProblem(Problem):
 
     def draw(self, workload: Workload, *, regime: str, seed: int, device: str) -> Tensors:
         """Draw inputs with the public generator."""
-        drawn: Tensors = self._public("inputs").make_inputs(
-            **workload.axes, regime=regime, seed=seed, device=device
-        )
+        generator = self._public("inputs").make_inputs
+        arguments = {**workload.axes, "regime": regime, "seed": seed, "device": device}
+        what = f"`make_inputs` of {self.name}/public/inputs.py does not take the axes"
+        drawn: Tensors = _called(generator, arguments, f"{what} of workload {workload.id!r}")
         return drawn
 
     def honest(self, workload: Workload, inputs: Tensors) -> Tensors:
@@ -142,16 +112,27 @@ class FolderProblem(Problem):
 
         updated = set(self.in_place.values())
         own = {name: t.clone() if name in updated else t for name, t in inputs.items()}
+        file = f"{self.name}/public/reference.py"
         with torch.no_grad():
-            returned = self._public("reference").Model(**init)(**own)
+            what = f"`Model` of {file} does not take the init of workload {workload.id!r}"
+            model = _called(self._public("reference").Model, init, what)
+            returned = _called(model, own, f"`forward` of {file} does not take what `inputs` names")
+        return self._by_name(workload, returned)
+
+    def _by_name(self, workload: Workload, returned: Any) -> Tensors:
         names = [spec.name for spec in self.outputs(workload)]
-        match self.container:
-            case Container.TENSOR:
-                return {names[0]: returned}
-            case Container.TUPLE:
+        match self.container, returned:
+            case Container.TUPLE, tuple() | list() if len(returned) == len(names):
                 return dict(zip(names, returned, strict=True))
-            case Container.DICT:
+            case Container.DICT, Mapping() if returned.keys() >= set(names):
                 return {name: returned[name] for name in names}
+            case Container.TENSOR, _ if len(names) == 1 and not isinstance(returned, _CONTAINERS):
+                return {names[0]: returned}
+        raise PluginError(
+            f"`forward` of {self.name}/public/reference.py returns {_described(returned)}, but "
+            f"`container` of {self.name}/private.py is Container.{self.container.name} and "
+            f"`outputs` names {names}"
+        )
 
     def tolerance(self, output: TensorSpec) -> Rule:
         """Return the default rule in the output's own precision."""
@@ -166,8 +147,17 @@ class FolderProblem(Problem):
 
     def variants(self) -> Mapping[str, Implementation]:
         """Return what `variants.py` beside `private.py` holds."""
+        file = f"{self.name}/variants.py"
+        if not (self.folder / "variants.py").is_file():
+            raise PluginError(f"there is no {file}")
         package = type(self).__module__.rpartition(".")[0]
-        found: Mapping[str, Implementation] = import_module(f"{package}.variants").VARIANTS
+        module = import_module(f"{package}.variants")
+        if not hasattr(module, "VARIANTS"):
+            close = close_match("VARIANTS", vars(module))
+            raise PluginError(
+                f"{file} has no `VARIANTS`" + (f": did you mean {close!r}?" if close else "")
+            )
+        found: Mapping[str, Implementation] = module.VARIANTS
         return found
 
     @abstractmethod
@@ -230,54 +220,25 @@ class FolderProblem(Problem):
         }
 
 
-def altering(honest: Implementation, **changes: Callable[[Tensors], Any]) -> Implementation:
-    """Return a mutant that computes honestly from inputs of which some were replaced."""
-
-    def mutant(workload: Workload, inputs: Tensors) -> Tensors:
-        altered = {name: change(inputs) for name, change in changes.items()}
-        return honest(workload, {**inputs, **altered})
-
-    return mutant
-
-
-def coarse(values: Any, bits: int = 4) -> Any:
-    """Round to `bits` significant bits, as a narrower type would."""
-    import torch
-
-    mantissa, exponent = torch.frexp(values.float())
-    return torch.ldexp((mantissa * 2**bits).round() / 2**bits, exponent).to(values.dtype)
-
-
-def by_rows(function: Callable[..., Any], *tensors: Any, row_elements: int = 0) -> RowBlocks:
-    """Apply `function` to blocks of rows of `tensors`, when the result is looked at, in float64.
-
-    Intermediate float64 copies stay bounded however large the tensors are. `row_elements` says
-    how many elements a row needs inside `function` where that is more than its inputs have.
-    `function` must return a tensor with as many rows as it was given; its dtype is changed to
-    float64.
-    """
-    rows = len(tensors[0])
-    widest = max(row_elements, *(tensor.numel() // max(1, rows) for tensor in tensors))
-    step = max(1, _BLOCK // max(1, widest))
-
-    def compute(start: int, stop: int) -> Any:
-        return function(*(tensor[start:stop] for tensor in tensors)).double()
-
-    shape = tuple(function(*(tensor[:1] for tensor in tensors)).shape[1:])
-    return RowBlocks(shape=(rows, *shape), step=step, compute=compute)
-
-
-def read_json(path: Path) -> Any:
-    """Return what a pack's JSON file holds.
-
-    Raises:
-        PluginError: it cannot be read, or is no JSON; the message names it.
-    """
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise PluginError(f"cannot read {str(path)!r}: {error}") from error
-
-
 def _coarse_bits(values: Any) -> int:
     return 2 if values.element_size() == DType.FP8_E4M3FN.item_bytes else 4
+
+
+def _called(function: Callable[..., Any], arguments: Mapping[str, Any], complaint: str) -> Any:
+    """Call by keyword; where the function does not take them, raise the complaint."""
+    try:
+        return function(**arguments)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is not None and trace.tb_next is None:  # no line of the function was reached
+            raise PluginError(f"{complaint}: {error}") from error
+        raise
+
+
+def _described(returned: Any) -> str:
+    match returned:
+        case tuple() | list():
+            return f"a {type(returned).__name__} of {len(returned)}"
+        case Mapping():
+            return f"a mapping of {list(returned)}"
+    return f"a {type(returned).__name__}"
