@@ -27,6 +27,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+NO_RULES = (
+    f"--protocol {Protocol.STRICT} works for every problem; to give one other rules, let its "
+    f"`under(protocol)` return a Problem that has them"
+)
+"""What to do where a problem has no rules for a protocol."""
+
 
 @frozen(kw_only=True)
 class Plan:
@@ -251,6 +257,7 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
                 else "`atrex-eval list problems` shows names; a candidate is named <problem>.py"
             ),
         )
+    is_scored = scale is Scale.FULL and not settings.problem
     return Plan(
         backend=backend,
         accelerator=accelerator,
@@ -258,7 +265,7 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
         scale=scale,
         targets=choose_targets(backend, device, settings.targets),
         items=tuple(items),
-        problems=tuple(_sound(host, {c.problem for c, _ in items})),
+        problems=tuple(_sound(host, {c.problem for c, _ in items}, is_whole=is_scored)),
     )
 
 
@@ -303,14 +310,18 @@ def problem_under(host: PluginHost, name: str, protocol: Protocol) -> Problem:
     if problem is None:
         raise NothingToDo(
             f"problem {name!r} has no rules for the {protocol} protocol",
-            hint=f"--protocol {Protocol.STRICT} works for every problem",
+            hint=NO_RULES,
         )
     return problem
 
 
-def _sound(host: PluginHost, chosen: set[str]) -> Iterator[Problem]:
+def _sound(host: PluginHost, chosen: set[str], *, is_whole: bool) -> Iterator[Problem]:
     """Yield every problem but the broken ones of plugins that this run does not score."""
     scored = {host.problems.origins[name] for name in chosen}
+    if is_whole:
+        for broken in host.problems.broken.values():
+            if broken.origin in scored:
+                raise broken.refusal()
     for problem in host.problems:
         try:
             check_problem(host, problem)

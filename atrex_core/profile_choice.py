@@ -1,4 +1,4 @@
-"""Whether the profile that a run was told to use can be used."""
+"""Which profile counts for a device, and whether one that was asked for can be used."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from contextlib import suppress
 
 from atrex_core.errors import PluginError
+from atrex_core.interfaces import CalibratedProfile
 from atrex_core.model import Device, HardwareProfile
 from atrex_core.plugins import PluginHost
 from atrex_core.printable import one_line
@@ -33,3 +34,19 @@ def check_profile(host: PluginHost, device: Device, name: str | None) -> None:
                 "profile %r has twice the peak of %r for %s: peaks are dense, without sparsity",
                 *(one_line(asked.name), published.name, ", ".join(paths)),
             )
+
+
+def resolved_profile(
+    host: PluginHost, device: Device, name: str | None = None
+) -> HardwareProfile | None:
+    """Return the profile that counts for `device`, measured now where that is what it takes.
+
+    None for a virtual device, and where no profile describes it.
+
+    Raises:
+        AtrexError: as for `PluginHost.profile_for`, or it cannot be measured.
+    """
+    if device.virtual:
+        return None
+    profile = host.profile_for(device, name)
+    return profile.measure(device) if isinstance(profile, CalibratedProfile) else profile

@@ -29,6 +29,7 @@ _COMMANDS = {
     "list": ("atrex_core.cli.listing", "List backends, devices, problems and other parts."),
     "doctor": ("atrex_core.cli.doctor", "Run a tiny kernel wherever one could run here."),
     "journal": ("atrex_core.cli.journal", "Look into a journal."),
+    "calibrate": ("atrex_core.cli.calibrate", "Measure what this very device reaches."),
     "problems": ("atrex_core.cli.problems", "Check problems, or show what one asks."),
     "plugin": ("atrex_core.cli.plugin", "Start a plugin of your own."),
     "weights": ("atrex_core.cli.weights", "Show what operators and workloads count."),

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from atrex_core.cli.console import rendered, say, show
+from atrex_core.cli.groups import Group
 from atrex_core.journal import Journal
 from atrex_core.printable import one_line
 from atrex_core.report import document, lint_table, table
 
 
-@click.group("journal")
+@click.group("journal", cls=Group)
 def command() -> None:
     """Look into a journal."""
 

@@ -43,8 +43,6 @@ def command(kind: str, names: tuple[str, ...], form: str, disabled: tuple[str, .
         show(profiles.details(rows) if names else profiles.overview(rows))
     else:
         _print_table(rows)
-    for broken in host.quarantined:
-        say(str(broken))
 
 
 def _named(rows: list[Row], kind: str, names: Sequence[str]) -> list[Row]:
@@ -164,10 +162,23 @@ def _problems(host: PluginHost) -> list[Row]:
                 "smoke": len(problem.select(Scale.SMOKE)),
                 "phases": [str(phase) for phase in problem.phases],
                 "summary": problem.summary,
+                "fault": None,
                 **_from(host.problems, problem.name),
             }
         )
-    return rows
+    unknown = dict.fromkeys(("release_id", "pack", "published", "added", "smoke", "summary"))
+    rows += [
+        {
+            "name": broken.name,
+            **unknown,
+            "phases": [],
+            "fault": broken.cause,
+            "plugin": broken.origin.plugin,
+            "distribution": broken.origin.package,
+        }
+        for broken in host.problems.broken.values()
+    ]
+    return sorted(rows, key=lambda row: str(row["name"]))
 
 
 def _plugins(host: PluginHost) -> list[Row]:

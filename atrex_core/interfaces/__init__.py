@@ -6,6 +6,7 @@ from atrex_core.interfaces.accelerator import (
     BufferHandle,
     DeviceContext,
     DeviceSamples,
+    QueueGate,
     Tensor,
 )
 from atrex_core.interfaces.backend import (
@@ -34,6 +35,7 @@ __all__ = [
     "KernelReport",
     "Launch",
     "Problem",
+    "QueueGate",
     "RuntimeRequest",
     "Stage",
     "TargetFailure",

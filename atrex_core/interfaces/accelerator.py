@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from attrs import frozen
 
-from atrex_core.model import Device, DType, Scale
+from atrex_core.errors import Unavailable
+from atrex_core.model import Conditions, Device, DType, Scale
 
 Tensor = Any
 """`torch.Tensor`; core never imports torch at module level."""
@@ -44,6 +46,28 @@ class Buffer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the memory (owner) or the mapping (worker). Views must be gone."""
+
+
+class QueueGate(ABC):
+    """Worker side of a queue that the referee holds, opens and clocks.
+
+    Referee and worker share a page of host memory with two 4-byte words: one that the referee
+    writes to release the queue, one that is written when all in it is done. Both count up.
+    """
+
+    blocks_host: bool = False
+    """Whether `hold` itself waits: nothing can be enqueued on a device that has no queue."""
+
+    @abstractmethod
+    def hold(self, epoch: int) -> None:
+        """Let all that is enqueued from now on wait until the first word reaches `epoch`.
+
+        On the stream that is current; work on others waits as far as it follows from it.
+        """
+
+    @abstractmethod
+    def mark(self, epoch: int) -> None:
+        """Enqueue behind everything else: write `epoch` to the second word."""
 
 
 @frozen(kw_only=True)
@@ -91,6 +115,28 @@ class DeviceContext(ABC):
         microseconds for one call each, or a reason and no samples.
         """
 
+    def open_gate(self, released_address: int, finished_address: int) -> QueueGate:
+        """Make a gate of two words of host memory that the referee shares. Worker side.
+
+        Raises:
+            Unavailable: this device, or its driver, cannot wait for host memory.
+        """
+        raise Unavailable("this accelerator cannot hold a queue for the referee")
+
+    def placed_threads(self) -> AbstractContextManager[None]:
+        """Keep threads of this process apart while calls are timed. Worker side.
+
+        For devices on which calls run in the worker's own threads; all exist by then.
+        """
+        return nullcontext()
+
+    def overrun_caches(self) -> bool:
+        """Make every cache forget what it holds, by reading; return False where that cannot be.
+
+        Never by writing: the lines written would have to be written back during what follows.
+        """
+        return False
+
     def free_bytes(self) -> int | None:
         """Return how much memory the device could still give this process, if it is known."""
         return None
@@ -102,8 +148,22 @@ class DeviceContext(ABC):
     def reset_peak_memory(self) -> None:
         """Start a new peak; called before each workload."""
 
+    def conditions(self) -> Conditions | None:
+        """Return clocks, power, temperature and load as they are now. Referee side.
+
+        Called right before and right after timing, so it takes 2 ms at most, apart from the first
+        time. It only reads: nothing on a device is ever set. What cannot be read is None with a
+        `reason` in the conditions, never an exception; None stands for a kind of device that
+        tells nothing at all.
+        """
+        return None
+
     def versions(self) -> Mapping[str, str]:
-        """Return driver and runtime versions to record with results."""
+        """Return driver and runtime versions to record with results.
+
+        `device_uuid`, or else `device_serial`, tells this device from others like it: what a
+        calibration found is kept for it, its `driver` and torch.
+        """
         return {}
 
 

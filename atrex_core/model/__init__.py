@@ -1,5 +1,6 @@
 """The nouns. Everything here is immutable and serialisable."""
 
+from atrex_core.model.conditions import Conditions, ThrottleReason, TimingConditions
 from atrex_core.model.dtype import DType
 from atrex_core.model.hardware import (
     ArithmeticPath,
@@ -32,6 +33,7 @@ from atrex_core.model.result import (
     Adoption,
     Bound,
     Evaluation,
+    Gap,
     Gate,
     GateResult,
     Isolation,
@@ -52,6 +54,7 @@ __all__ = [
     "Candidate",
     "Ceiling",
     "CodeSteps",
+    "Conditions",
     "Confidence",
     "Container",
     "Cost",
@@ -60,6 +63,7 @@ __all__ = [
     "DeviceMatch",
     "Evaluation",
     "Figure",
+    "Gap",
     "Gate",
     "GateResult",
     "HardwareProfile",
@@ -75,7 +79,9 @@ __all__ = [
     "Scale",
     "Share",
     "TensorSpec",
+    "ThrottleReason",
     "Timing",
+    "TimingConditions",
     "Tolerance",
     "Verdict",
     "Weight",

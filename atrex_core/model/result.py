@@ -10,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 from attrs.validators import min_len
 
+from atrex_core.model.conditions import TimingConditions
 from atrex_core.model.hardware import Ceiling, Device
 from atrex_core.model.problem import Origin, Pack, Phase, Scale
 
@@ -51,6 +52,8 @@ class Limiter(StrEnum):
     MEMORY = "memory"
     MATRIX = "matrix"
     VECTOR = "vector"
+    LATENCY = "latency"
+    """An empty launch takes longer than the bound. Never a bound's own limiter."""
 
 
 class Isolation(StrEnum):
@@ -98,9 +101,13 @@ class Timing:
     method: str
     samples_us: tuple[float, ...] = ()
     """Raw device samples."""
+    held_us: float | None = None
+    """`device_us` by the referee's clock: between calls that wait for it, without copies."""
     call_samples_us: tuple[float, ...] = ()
     reason: str | None = None
     """Why a number is missing or is to be read with care."""
+    conditions: TimingConditions | None = None
+    """Of the device; None where its accelerator cannot read any."""
 
     @property
     def cv(self) -> float | None:
@@ -136,6 +143,24 @@ class Share:
 
     device: float | None
     call: float | None
+
+
+@frozen(kw_only=True)
+class Gap:
+    """Where call time beyond the bound goes. A part that nothing was found out about is None."""
+
+    launch_us: float | None
+    """Call time beyond device time: the host, launches, waiting. Never below 0."""
+    device_us: float | None
+    """The kernels' time beyond the bound; below 0 only where a time beats the bound."""
+    fallback_us: float | None
+    """What of the device's time went elsewhere than the target DSL's kernels."""
+    limiter: Limiter
+    """What keeps this workload from being faster: the bound's limiter, or latency."""
+    launch_floor_us: float | None = None
+    """What an empty launch takes on this device."""
+    unmeasured: Mapping[str, str] = field(factory=dict)
+    """Why a part is None, by the part's name."""
 
 
 @frozen(kw_only=True)
@@ -177,6 +202,7 @@ class Evaluation:
     flags: tuple[str, ...] = ()
     timing: Timing | None = None
     bound: Bound | None = None
+    gap: Gap | None = None
     share_of_roofline: Share | None = None
     adoption: Adoption | None = None
     peak_memory_bytes: int | None = None

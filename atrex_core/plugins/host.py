@@ -47,7 +47,7 @@ _PROBLEMS = Provision(
 OWN_COMMANDS = frozenset(
     {
         *("run", "list", "doctor", "journal", "repro"),
-        *("problems", "weights", "release", "plugin"),
+        *("calibrate", "problems", "weights", "release", "plugin"),
     }
 )
 """The command line's own names, which no plugin can have."""

@@ -1,4 +1,4 @@
-"""One shared byte that says what a worker is doing, readable after it has died."""
+"""One shared page that says what a worker is doing, readable after it has died."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from attrs import define
+from attrs import define, field
 
 from atrex_core.interfaces import Stage
+from atrex_core.processes.gate import GateWords
 
 _STAGES = tuple(Stage)
 
 
 @define(eq=False)
 class StageCell:
-    """The byte. A hostile candidate can write it too, so whoever reads it asks whether it can be.
+    """The page: the stage in its first byte, and the words of a gate behind it.
+
+    A hostile candidate can write it too, so whoever reads it asks whether it can be.
 
     The size is sealed, because a mapping that somebody has cut short kills whoever looks at it.
     """
 
     fd: int
     _memory: mmap.mmap
+    gate: GateWords = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.gate = GateWords(self._memory)
 
     @classmethod
     def create(cls) -> Self:
@@ -63,6 +70,5 @@ class StageCell:
         self._memory[0] = _STAGES.index(stage)
 
     def close(self) -> None:
-        """Unmap and close."""
-        self._memory.close()
+        """Close; the page is unmapped when nobody looks at it any more."""
         os.close(self.fd)

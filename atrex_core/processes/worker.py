@@ -25,6 +25,7 @@ from atrex_core.interfaces import (
     Backend,
     BackendRuntime,
     DeviceContext,
+    QueueGate,
     RuntimeRequest,
     Stage,
     TargetFailure,
@@ -34,6 +35,7 @@ from atrex_core.printable import one_line, plain
 from atrex_core.processes import linux
 from atrex_core.processes.candidate import CandidateFault, ContractBreach, LoadedCandidate
 from atrex_core.processes.channel import Channel, ChannelClosed
+from atrex_core.processes.gate import HostGate
 from atrex_core.processes.messages import (
     Broken,
     Build,
@@ -41,6 +43,7 @@ from atrex_core.processes.messages import (
     CloseWorkload,
     Collect,
     Done,
+    Enqueue,
     Fault,
     Load,
     OpenWorkload,
@@ -55,7 +58,9 @@ from atrex_core.processes.workspace import Workspace
 CHANNEL_LOST = 77
 """Exit status when our own end of the channel stopped working: the candidate closed it."""
 
-_Request = Start | Load | OpenWorkload | Call | Build | Sample | Run | Collect | CloseWorkload
+_Request = (
+    Start | Load | OpenWorkload | Call | Build | Sample | Run | Enqueue | Collect | CloseWorkload
+)
 
 
 def become(
@@ -104,6 +109,7 @@ class _Worker:
     _runtime: BackendRuntime | None = None
     _candidate: LoadedCandidate | None = None
     _workspace: Workspace | None = None
+    _gate: QueueGate | None = None
 
     def serve(self) -> None:
         while True:
@@ -144,6 +150,8 @@ class _Worker:
                 return self._sample(request)
             case Run():
                 return self._run(request)
+            case Enqueue():
+                return self._enqueue(request)
             case Collect():
                 with self._candidates_turn(Stage.PERFORMANCE):
                     self._opened.publish(request.index)
@@ -168,7 +176,18 @@ class _Worker:
                 enter=self.stage.enter,
             )
         )
-        return Done(number=request.number, versions=self._context.versions())
+        ungated = None
+        try:
+            self._gate = self._open_gate(self._context)
+        except Unavailable as error:
+            ungated = _first_line(str(error))
+        return Done(number=request.number, versions=self._context.versions(), ungated=ungated)
+
+    def _open_gate(self, context: DeviceContext) -> QueueGate:
+        addresses = self.stage.gate.addresses
+        if self.accelerator.is_synchronous:
+            return HostGate(*addresses)
+        return context.open_gate(*addresses)
 
     def _load(self, request: Load) -> Done:
         if request.memory_limit_bytes and self.accelerator.limits_address_space:
@@ -232,17 +251,33 @@ class _Worker:
 
     def _sample(self, request: Sample) -> Done:
         assert self._context is not None, "Load comes first"
-        with self._candidates_turn(Stage.PERFORMANCE):
+        with self._context.placed_threads(), self._candidates_turn(Stage.PERFORMANCE):
             samples = self._context.sample(self._opened.timed_call, budget_s=request.budget_s)
         return Done(number=request.number, samples=samples, calls=self._opened.timed_calls)
 
     def _run(self, request: Run) -> Done:
         assert self._context is not None, "Load comes first"
         workspace = self._opened
-        with self._candidates_turn(Stage.PERFORMANCE):
+        with self._context.placed_threads(), self._candidates_turn(Stage.PERFORMANCE):
             for _ in range(request.calls):
                 workspace.timed_call()
             self._context.synchronize()
+        return Done(number=request.number, calls=workspace.timed_calls)
+
+    def _enqueue(self, request: Enqueue) -> Done:
+        assert self._context is not None, "Load comes first"
+        assert self._gate is not None, "a referee does not ask who has none"
+        workspace, gate, words = self._opened, self._gate, self.stage.gate
+        with self._context.placed_threads(), self._candidates_turn(Stage.PERFORMANCE):
+            if gate.blocks_host:
+                words.arm(request.epoch)
+            gate.hold(request.epoch)
+            for index in range(request.calls):
+                workspace.held_call(index)
+            gate.mark(request.epoch)
+            words.arm(request.epoch)
+            self._context.synchronize()
+            workspace.check_held(request.calls)
         return Done(number=request.number, calls=workspace.timed_calls)
 
     # -- whose fault it is ---------------------------------------------------------------------

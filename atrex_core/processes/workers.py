@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import selectors
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,14 @@ from atrex_core.processes.channel import (
     DeadlineExpired,
     ProtocolViolation,
 )
+from atrex_core.processes.fork_server import ForkServerProcess, ServerLost
+from atrex_core.processes.gate import GateWords
 from atrex_core.processes.messages import (
     Broken,
     Build,
     Collect,
     Done,
+    Enqueue,
     Exited,
     Kill,
     Load,
@@ -39,7 +41,6 @@ from atrex_core.processes.messages import (
     Sample,
     Spawn,
     Spawned,
-    Warm,
 )
 from atrex_core.processes.output import OutputDrain
 from atrex_core.processes.scratch import make_scratch, remove_scratch
@@ -54,11 +55,6 @@ _EXIT_S = 2.0
 _ORDERS = (signal.SIGKILL, signal.SIGTERM)
 _MOST_MESSAGE_BYTES = 4 * 2**20
 _MOST_OUTPUT_BYTES = 256 * 2**20
-_WARM_UP_S = 180.0
-
-
-class ServerLost(HarnessError):
-    """The server ended before it had forked: no candidate code has run."""
 
 
 class _LimitExceeded(Exception):
@@ -84,81 +80,6 @@ Answer = Done | Refused | Broken | Died
 
 
 @define(eq=False)
-class ForkServerProcess:
-    """A warm fork server, restarted when it is lost."""
-
-    backend: str
-    accelerator: str
-    plugins: Sequence[str]
-    environment: Mapping[str, str]
-    warm_seconds: float = 0.0
-    _process: subprocess.Popen[bytes] | None = None
-    _channel: Channel | None = None
-
-    def start(self) -> None:
-        """Begin importing; `channel` waits for the end of it."""
-        ours, theirs = Channel.pair(accepts_fds=False)
-        command = [sys.executable, "-P", "-B", "-m", "atrex_core.processes.server"]
-        arguments = [str(theirs.fileno()), self.backend, self.accelerator, *self.plugins]
-        self._process = subprocess.Popen(
-            command + arguments,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            env=dict(self.environment),
-            start_new_session=True,
-        )
-        theirs.close()
-        self._channel = ours
-        self.warm_seconds = 0.0
-
-    @property
-    def channel(self) -> Channel:
-        """The way to a server that is ready to fork.
-
-        Raises:
-            HarnessError: it could not import what it needs.
-        """
-        if self._channel is None:
-            self.start()
-        assert self._channel is not None, "start sets it"
-        if not self.warm_seconds:
-            try:
-                answer = self._channel.receive(deadline=time.monotonic() + _WARM_UP_S)
-            except (ChannelClosed, DeadlineExpired, ProtocolViolation) as error:
-                self.stop()
-                raise HarnessError(
-                    f"the worker server for backend {self.backend!r} did not start",
-                    hint="its own message is above; `atrex-eval doctor` checks each backend",
-                ) from error
-            assert isinstance(answer, Warm), "the first thing a server says"
-            self.warm_seconds = max(answer.seconds, 1e-6)
-        return self._channel
-
-    @property
-    def pid(self) -> int:
-        """The running server's process, 0 when there is none."""
-        return self._process.pid if self._process else 0
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the server's process is gone, though nobody told it to go."""
-        return self._process is not None and self._process.poll() is not None
-
-    def stop(self, *, grace_s: float = _GRACE_S) -> None:
-        """End the server and whatever it still holds."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._process is not None:
-            try:
-                self._process.wait(timeout=grace_s)
-            except subprocess.TimeoutExpired:
-                linux.kill_group(self._process.pid)
-                self._process.wait()
-            self._process = None
-
-
-@define(eq=False)
 class Worker:
     """One forked process that holds one candidate."""
 
@@ -170,6 +91,8 @@ class Worker:
     scratch: Path
     memory_limit_bytes: int | None = None
     alive: bool = True
+    ungated: str | None = "it has not started"
+    """Why its queue cannot be held from here, or None."""
     _number: int = field(default=0, init=False)
     _asked: Stage = field(default=Stage.STARTUP, init=False)
     """What the latest request is part of. The worker itself can only say that it compiles."""
@@ -212,11 +135,18 @@ class Worker:
         return cls(server, ours, spawned.pid, stage, output, scratch, memory_limit_bytes)
 
     def ask(
-        self, request: type[Any], *, timeout_s: float, fds: Sequence[int] = (), **fields: Any
+        self,
+        request: type[Any],
+        *,
+        timeout_s: float,
+        fds: Sequence[int] = (),
+        meanwhile: Callable[[], None] = lambda: None,
+        **fields: Any,
     ) -> Answer:
         """Send a request and wait for its reply, at most `timeout_s`.
 
-        Anything but a well-formed reply in time ends the worker and becomes `Died`.
+        Anything but a well-formed reply in time ends the worker and becomes `Died`. `meanwhile`
+        runs between the request and the wait.
         """
         self._number += 1
         number = self._number
@@ -224,6 +154,7 @@ class Worker:
         deadline = time.monotonic() + timeout_s
         try:
             self.channel.send(request(number=number, **fields), fds)
+            meanwhile()
             reply = self._await(deadline)
         except ProtocolViolation as error:
             return self._end(f"broke the protocol: {error}")
@@ -238,6 +169,21 @@ class Worker:
         if isinstance(reply, Refused):
             return evolve(reply, stage=self._believed(reply.stage))
         return reply
+
+    def has_answered(self) -> bool:
+        """Return whether an answer, or the news of an end, is there: for `meanwhile` to ask.
+
+        Raises:
+            _LimitExceeded: the worker takes more than it may; `ask` ends it.
+        """
+        self._check_limits()
+        ready, _, _ = select.select([self.channel, self.server.channel], [], [], 0)
+        return bool(ready)
+
+    @property
+    def gate(self) -> GateWords:
+        """The words by which its queue is held and clocked."""
+        return self.stage.gate
 
     def strays(self) -> list[str]:
         """Name the processes that the candidate started and did not wait for, as `name (pid)`.
@@ -362,6 +308,7 @@ _STAGES: Mapping[type[Any], Stage] = {
     Load: Stage.IMPORT,
     OpenWorkload: Stage.CONSTRUCT,
     Build: Stage.COMPILE,
+    Enqueue: Stage.PERFORMANCE,
     Run: Stage.PERFORMANCE,
     Sample: Stage.PERFORMANCE,
     Collect: Stage.PERFORMANCE,

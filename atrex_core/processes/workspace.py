@@ -9,7 +9,7 @@ from typing import Any, Self
 from attrs import define, evolve, field
 
 from atrex_core.interfaces import Buffer, DeviceContext, Tensor
-from atrex_core.model import Container, TensorSpec
+from atrex_core.model import Container, DType, TensorSpec
 from atrex_core.processes.candidate import ContractBreach
 from atrex_core.processes.messages import OpenWorkload
 from atrex_core.tensors import dtype_of
@@ -17,16 +17,18 @@ from atrex_core.tensors import dtype_of
 
 @define(eq=False)
 class Workspace:
-    """Input sets to call with, and the buffer that outputs are copied into."""
+    """Input sets to call with, and the places that outputs are copied to."""
 
     context: DeviceContext
     container: Container
     buffers: Sequence[Buffer]
     input_sets: Sequence[Mapping[str, Tensor]]
-    outputs: Sequence[tuple[TensorSpec, Tensor]]
+    output_sets: Sequence[Sequence[tuple[TensorSpec, Tensor]]]
     in_place: Mapping[str, str] = field(factory=dict)
     model: Any = None
     timed_calls: int = 0
+    _spans: Sequence[range] = field(default=(), alias="spans")
+    """Addresses of the referee's memory."""
     _retained: list[Any] = field(factory=list)
 
     @classmethod
@@ -42,13 +44,18 @@ class Workspace:
             spec = placement.spec
             return buffers[placement.buffer].tensor(spec.dtype, spec.shape, placement.offset_bytes)
 
+        starts = [buffer.tensor(DType.UINT8, (1,)).data_ptr() for buffer in buffers]
         return cls(
             context=context,
             container=request.container,
             in_place=request.in_place,
             buffers=buffers,
+            spans=[
+                range(start, start + buffer.nbytes)
+                for start, buffer in zip(starts, buffers, strict=True)
+            ],
             input_sets=[{p.spec.name: view(p) for p in placed} for placed in request.input_sets],
-            outputs=[(p.spec, view(p)) for p in request.outputs],
+            output_sets=[[(p.spec, view(p)) for p in placed] for placed in request.output_sets],
         )
 
     @property
@@ -63,23 +70,61 @@ class Workspace:
         with torch.no_grad():
             return self.model(**self.input_sets[index])
 
+    @property
+    def outputs(self) -> Sequence[tuple[TensorSpec, Tensor]]:
+        """Where the outputs of a single call go."""
+        return self.output_sets[0]
+
     def timed_call(self, index: int | None = None) -> None:
         """Make one timed call on the next input set and keep what it returned.
 
         `index` is accepted so that this can be a sampler's callback; the rotation is our own,
         so that no two consecutive calls ever see the same set.
         """
-        position = self.timed_calls % len(self.input_sets)
-        result = self.forward(position)
-        if position < len(self._retained):
-            self._retained[position] = result
-        else:
-            self._retained.append(result)
+        self._keep(self.timed_calls % len(self.input_sets))
         self.timed_calls += 1
+
+    def held_call(self, index: int) -> None:
+        """Call the model on input set `index`; leave its outputs where the referee looks.
+
+        An output that is an input, updated, is left in the input.
+        """
+        inputs = self.input_sets[index]
+        result = self._keep(index)
+        self.timed_calls += 1
+        for (spec, place), tensor in zip(
+            self.output_sets[index], self._unpack(result), strict=True
+        ):
+            updated = inputs.get(self.in_place.get(spec.name, ""))
+            if updated is None:
+                place.copy_(tensor)
+            elif not _is_same(tensor, updated):
+                updated.copy_(tensor)
+
+    def check_held(self, calls: int) -> None:
+        """Check what the latest `calls` held calls returned, now that nothing waits for it.
+
+        Raises:
+            ContractBreach: as `write` does, or two calls left their outputs in one place.
+        """
+        owners: dict[int, int] = {}
+        for index, result in enumerate(self._retained[:calls]):
+            for (spec, _), tensor in zip(self.outputs, self._unpack(result), strict=True):
+                self._check(spec, tensor)
+                if tensor.numel() and owners.setdefault(tensor.data_ptr(), index) != index:
+                    raise ContractBreach(f"output {spec.name!r} of two calls is the same memory")
+
+    def _keep(self, index: int) -> Any:
+        """Call the model on input set `index`, and keep what it returned until the next time."""
+        result = self.forward(index)
+        while index >= len(self._retained):
+            self._retained.append(None)
+        self._retained[index] = result
+        return result
 
     def publish(self, index: int) -> None:
         """Copy the outputs of the latest timed call on input set `index` to the referee."""
-        if index >= len(self._retained):
+        if index >= len(self._retained) or self._retained[index] is None:
             raise ContractBreach("a timed call left no outputs")
         self.write(self._retained[index])
 
@@ -99,7 +144,7 @@ class Workspace:
         self.model = None
         self._retained.clear()
         self.input_sets = ()
-        self.outputs = ()
+        self.output_sets = ()
         for buffer in self.buffers:
             buffer.close()
 
@@ -155,17 +200,13 @@ class Workspace:
             )
         if not tensor.is_contiguous():
             raise ContractBreach(f"{name} has strides {tensor.stride()}: it is not contiguous")
+        if not any(_overlap(tensor, span) for span in self._spans):
+            return
         updated = self.in_place.get(spec.name)
-        for placed in self.input_sets:
-            for of, other in placed.items():
-                if of == updated and _is_same(tensor, other):
-                    continue
-                if _overlap(tensor, other):
-                    raise ContractBreach(
-                        f"{name} is a view of an input, not a new tensor"
-                        if updated is None
-                        else f"{name} is neither a new tensor nor the input {updated!r} itself"
-                    )
+        if updated is None:
+            raise ContractBreach(f"{name} is a view of an input, not a new tensor")
+        if not any(_is_same(tensor, placed[updated]) for placed in self.input_sets):
+            raise ContractBreach(f"{name} is neither a new tensor nor the input {updated!r} itself")
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -173,11 +214,9 @@ def _is_same(one: Any, other: Any) -> bool:
     return bool(one.data_ptr() == other.data_ptr() and one.shape == other.shape)
 
 
-def _overlap(one: Any, other: Any) -> bool:
-    if one.numel() == 0 or other.numel() == 0:
-        return False
-    start, first = one.data_ptr(), other.data_ptr()
-    return bool(start < first + other.nbytes and first < start + one.nbytes)
+def _overlap(tensor: Any, span: range) -> bool:
+    start = tensor.data_ptr()
+    return bool(tensor.numel() and start < span.stop and span.start < start + tensor.nbytes)
 
 
 def _describe(value: Any) -> str:

@@ -24,12 +24,12 @@ POISON_BYTE = 0xFF
 
 @define(eq=False)
 class Arena:
-    """Two raw buffers: `sets` copies of the inputs, and one copy of the outputs."""
+    """Two raw buffers: `sets` copies of the inputs, and some of the outputs."""
 
     context: DeviceContext
     buffers: tuple[Buffer, ...]
     input_sets: tuple[tuple[Placement, ...], ...]
-    outputs: tuple[Placement, ...]
+    output_sets: tuple[tuple[Placement, ...], ...]
 
     @classmethod
     def allocate(
@@ -39,24 +39,22 @@ class Arena:
         outputs: Sequence[TensorSpec],
         *,
         sets: int,
+        output_sets: int = 1,
     ) -> Self:
-        """Reserve memory for `sets` input sets and one output set.
+        """Reserve memory for `sets` input sets and so many of outputs.
 
         Raises:
             MemoryError: the device cannot hold it.
         """
-        placed, size = [], 0
-        for _ in range(sets):
-            one, size = _place(inputs, buffer=0, start=size)
-            placed.append(one)
-        out, out_size = _place(outputs, buffer=1, start=0)
+        placed, size = _place_many(inputs, sets, buffer=0)
+        out, out_size = _place_many(outputs, output_sets, buffer=1)
         first = context.allocate(max(size, _ALIGNMENT_BYTES))
         try:
             second = context.allocate(max(out_size, _ALIGNMENT_BYTES))
         except MemoryError:
             first.close()
             raise
-        return cls(context, (first, second), tuple(placed), out)
+        return cls(context, (first, second), placed, out)
 
     def export(self) -> tuple[tuple[BufferHandle, ...], list[int]]:
         """Return the buffers' handles, and the descriptors that travel beside them."""
@@ -102,12 +100,37 @@ class Arena:
 
     def poison_outputs(self) -> None:
         """Fill every output byte with `POISON_BYTE`."""
-        buffer = self.buffers[1]
-        buffer.tensor(DType.UINT8, (buffer.nbytes,)).fill_(POISON_BYTE)
+        self._poison(self.buffers[1])
 
-    def snapshot_outputs(self) -> Mapping[str, Tensor]:
-        """Copy the outputs into private memory, before anything is compared."""
-        return {p.spec.name: self._view(p).clone() for p in self.outputs}
+    def poison(self) -> None:
+        """Fill every byte of inputs and outputs with `POISON_BYTE`."""
+        for buffer in self.buffers:
+            self._poison(buffer)
+
+    def copied_outputs(self, index: int, in_place: Mapping[str, str]) -> Mapping[str, Tensor]:
+        """Return views of what a call of a held queue copies to output set `index`."""
+        return {
+            p.spec.name: self._view(p)
+            for p in self.output_sets[index]
+            if p.spec.name not in in_place and p.spec.nbytes
+        }
+
+    def snapshot_outputs(
+        self, index: int = 0, *, in_place: Mapping[str, str] | None = None
+    ) -> Mapping[str, Tensor]:
+        """Copy output set `index` into private memory, before anything is compared.
+
+        Args:
+            index: 0 for a single call, else a call of a held queue.
+            in_place: Outputs that are to be found in an input of the same number.
+        """
+        found = {}
+        inputs = {p.spec.name: p for p in self.input_sets[index]} if in_place else {}
+        for placement in self.output_sets[index]:
+            name = placement.spec.name
+            updated = (in_place or {}).get(name)
+            found[name] = self._view(inputs[updated] if updated else placement).clone()
+        return found
 
     def close(self) -> None:
         """Release the buffers."""
@@ -115,9 +138,23 @@ class Arena:
             with suppress(OSError):
                 buffer.close()
 
+    @staticmethod
+    def _poison(buffer: Buffer) -> None:
+        buffer.tensor(DType.UINT8, (buffer.nbytes,)).fill_(POISON_BYTE)
+
     def _view(self, placement: Placement) -> Tensor:
         spec = placement.spec
         return self.buffers[placement.buffer].tensor(spec.dtype, spec.shape, placement.offset_bytes)
+
+
+def _place_many(
+    specs: Sequence[TensorSpec], count: int, *, buffer: int
+) -> tuple[tuple[tuple[Placement, ...], ...], int]:
+    placed, size = [], 0
+    for _ in range(count):
+        one, size = _place(specs, buffer=buffer, start=size)
+        placed.append(one)
+    return tuple(placed), size
 
 
 def _place(

@@ -7,18 +7,25 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from atrex_core.comparison import Comparison, compare
 from atrex_core.interfaces import Accelerator, Backend, DeviceContext, Problem, Tensor, Tensors
 from atrex_core.model import Device, DType, HardwareProfile, Workload
+from atrex_core.processes.fork_server import ForkServerProcess
 from atrex_core.processes.messages import Setup
-from atrex_core.processes.workers import ForkServerProcess
 from atrex_core.referee.arena import POISON_BYTE
+from atrex_core.referee.copies import CopyClock
 from atrex_core.referee.seals import raw
 from atrex_core.tensors import torch_dtype
 
 _MOST_SETS = 256
+_LEAST_SETS = 4
+_FOR_SLOPES = 32
+_SLOPES_BYTES = 2**28
+"""Small sets are many, so that what is constant in a held round weighs little."""
+_MOST_HELD = 48
+"""A queue takes about 1000 launches; a call may make several, and copies its outputs."""
 _SEED_BITS = 48
 
 
@@ -35,6 +42,14 @@ class Bench:
     server: ForkServerProcess
     problems: Mapping[str, Problem]
     environment: Mapping[str, str]
+    calibrated: HardwareProfile | None = None
+    """The envelope of this very device, where it has been calibrated."""
+    launch_floor_us: float | None = None
+    """What its smallest operation takes, where it has been calibrated."""
+    copies: CopyClock = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.copies = CopyClock(self.context)
 
     def rotation(
         self, problem: Problem, workload: Workload, room_bytes: int | None
@@ -43,7 +58,7 @@ class Bench:
 
         Cold means that the sets and the outputs kept beside them exceed the last-level cache
         twice over. The number of sets is capped, so tiny workloads stay warm, and say so; where
-        two do not fit into `room_bytes`, one that overruns the cache by itself will do.
+        no more fit into `room_bytes`, as many as overrun the cache will do.
         """
         if not self.accelerator.is_timed:
             return 1, False
@@ -53,23 +68,38 @@ class Bench:
         if cache is None:
             return 2, False
         enough = math.ceil(2 * cache / set_bytes)
-        wanted = max(2, enough)
-        if room_bytes is not None and enough == 1:
-            wanted = 1 if self.needed_bytes(problem, workload, wanted) > room_bytes else wanted
+        wanted = max(enough, min(_FOR_SLOPES, max(_LEAST_SETS, _SLOPES_BYTES // set_bytes)))
+        while wanted > enough and room_bytes is not None:
+            if self.needed_bytes(problem, workload, wanted, held=wanted) <= room_bytes:
+                break
+            wanted = max(enough, wanted // 2)
         return min(wanted, _MOST_SETS), wanted <= _MOST_SETS
 
-    def needed_bytes(self, problem: Problem, workload: Workload, sets: int) -> int:
+    def held_sets(
+        self, problem: Problem, workload: Workload, sets: int, room_bytes: int | None
+    ) -> int:
+        """Return how many of the sets a held queue may use at once, one call each."""
+        most = min(sets, _MOST_HELD) if self.accelerator.is_timed else 1
+        while most > 1 and room_bytes is not None:
+            if self.needed_bytes(problem, workload, sets, held=most) <= room_bytes:
+                break
+            most //= 2
+        return most
+
+    def needed_bytes(self, problem: Problem, workload: Workload, sets: int, held: int = 1) -> int:
         """Return what both processes hold at once, beside what either computes with.
 
         The sets and the outputs that a worker keeps for each; the referee's own inputs and what
         it copies or compares them with; the buffer that outputs are copied to, the referee's copy
-        of that, an honest answer, and one that settles what the operator leaves open.
+        of that, an honest answer, and one that settles what the operator leaves open. For each
+        further call of a held queue, inputs in private memory, and outputs.
         """
         inputs = sum(spec.nbytes for spec in problem.inputs(workload))
         specs = problem.outputs(workload)
         outputs = sum(spec.nbytes for spec in specs)
         kept = sum(spec.nbytes for spec in specs if spec.name not in problem.in_place)
-        return sets * (inputs + kept) + 2 * inputs + 4 * outputs
+        further = (held - 1) * (inputs + outputs)
+        return sets * (inputs + kept) + 2 * inputs + 4 * outputs + further
 
 
 @frozen(kw_only=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from attrs import define, field, frozen
 
 from atrex_core.interfaces import KernelReport
 from atrex_core.model import Device
-from atrex_core.printable import plain
+from atrex_core.printable import one_line, plain
+from atrex_core.processes.fork_server import ForkServerProcess, ServerLost
 from atrex_core.processes.messages import Broken, Done, Load, Refused, Start
-from atrex_core.processes.workers import Answer, Died, ForkServerProcess, ServerLost, Worker
+from atrex_core.processes.workers import Answer, Died, Worker
 
 CANDIDATE_FILE = "candidate.py"
 
@@ -36,6 +38,7 @@ class Docket:
     load_failure: Refused | Died | Broken | None = None
     """Why the candidate cannot be imported: it then fails every workload, and is not retried."""
     versions: dict[str, str] = field(factory=dict)
+    _epochs: itertools.count[int] = field(factory=lambda: itertools.count(1), init=False)
     _was_forgiven: bool = field(default=False, init=False)
     _reported: set[KernelReport] = field(factory=set, init=False)
 
@@ -59,6 +62,7 @@ class Docket:
             worker.stop()
             return answer
         self.versions = plain(dict(answer.versions))
+        worker.ungated = one_line(answer.ungated) if answer.ungated else None
         answer = worker.ask(
             Load,
             timeout_s=self.limits.timeout_s,
@@ -71,6 +75,10 @@ class Docket:
             return answer
         self.worker = worker
         return worker
+
+    def next_epoch(self) -> int:
+        """Return a number higher than any that a queue of this candidate has waited for."""
+        return next(self._epochs)
 
     def first_seen(self, reports: Sequence[KernelReport]) -> list[KernelReport]:
         """Return those of `reports` that no workload of this candidate has brought before."""

@@ -18,10 +18,12 @@ from pathlib import Path
 from attrs import define, evolve, field
 
 from atrex_core.blank import blank_evaluation
+from atrex_core.calibration import cache
 from atrex_core.errors import AtrexError, ExitCode, PluginError
-from atrex_core.interfaces import Accelerator, Backend, CalibratedProfile, Problem
+from atrex_core.interfaces import Accelerator, Backend, Problem
 from atrex_core.model import (
     Candidate,
+    Ceiling,
     Device,
     Evaluation,
     Gate,
@@ -32,12 +34,14 @@ from atrex_core.model import (
     Protocol,
     Workload,
 )
+from atrex_core.model.calibration import Calibration, DeviceIdentity, FloorMethod
 from atrex_core.planning import find_device, problem_under
 from atrex_core.plugins import PluginHost
 from atrex_core.printable import one_line
 from atrex_core.probe import PROBE_NAME, ProbeProblem
 from atrex_core.processes import linux
 from atrex_core.processes.channel import Channel, ChannelClosed
+from atrex_core.processes.fork_server import ForkServerProcess
 from atrex_core.processes.messages import (
     Alive,
     Begin,
@@ -49,7 +53,7 @@ from atrex_core.processes.messages import (
     Setup,
 )
 from atrex_core.processes.scratch import remove_own
-from atrex_core.processes.workers import ForkServerProcess
+from atrex_core.profile_choice import resolved_profile
 from atrex_core.referee.bench import Bench
 from atrex_core.referee.docket import Docket, Limits
 from atrex_core.referee.trial import Trial
@@ -208,6 +212,7 @@ class Referee:
             flags=tuple(sorted(trial.flags)),
             timing=found.timing if found else None,
             bound=found.bound if found else None,
+            gap=found.gap if found else None,
             share_of_roofline=found.share if found else None,
             peak_memory_bytes=trial.peak_memory_bytes,
             compile_seconds=trial.compile_seconds,
@@ -248,16 +253,21 @@ def _prepare(setup: Setup) -> Bench:
         context = accelerator.open(device)
         if device.last_level_cache_bytes is None:
             device = evolve(device, last_level_cache_bytes=context.last_level_cache_bytes)
+        environment = _environment(backend, context.versions())
+        profile = resolved_profile(host, device, setup.profile)
+        calibration = _calibration(device, environment)
         return Bench(
             setup=setup,
             device=device,
             accelerator=accelerator,
             backend=backend,
             context=context,
-            profile=_resolve(host, device, setup.profile),
+            profile=profile,
             server=server,
             problems={PROBE_NAME: ProbeProblem(), **_judged(host, setup.protocol)},
-            environment=_environment(backend, context.versions()),
+            environment=environment,
+            calibrated=_envelope(calibration, profile),
+            launch_floor_us=_launch_floor_us(calibration),
         )
     except BaseException:
         server.stop(grace_s=0.0)
@@ -271,15 +281,6 @@ def _judged(host: PluginHost, protocol: Protocol) -> Mapping[str, Problem]:
         with suppress(AtrexError):
             found[name] = problem_under(host, name, protocol)
     return found
-
-
-def _resolve(host: PluginHost, device: Device, name: str | None) -> HardwareProfile | None:
-    if device.virtual:
-        return None
-    profile = host.profile_for(device, name)
-    if isinstance(profile, CalibratedProfile):
-        return profile.measure(device)
-    return profile
 
 
 def _plugins_for_workers(
@@ -309,6 +310,27 @@ def _environment(backend: Backend, device_versions: Mapping[str, str]) -> Mappin
         **backend.versions(),
         **device_versions,
     }
+
+
+def _calibration(device: Device, environment: Mapping[str, str]) -> Calibration | None:
+    """Return what an earlier calibration found on this very device. Nothing is measured here."""
+    if device.virtual:
+        return None
+    identity = DeviceIdentity.of(device, environment, environment["torch"])
+    return cache.load(cache.state_folder(os.environ), identity)
+
+
+def _envelope(
+    calibration: Calibration | None, profile: HardwareProfile | None
+) -> HardwareProfile | None:
+    """Return what stands beside published figures. A measured profile is the ceiling itself."""
+    is_published = profile is not None and profile.ceiling is Ceiling.SPEC
+    return calibration.envelope if calibration and is_published else None
+
+
+def _launch_floor_us(calibration: Calibration | None) -> float | None:
+    floors = calibration.launch_floor_us if calibration else {}
+    return floors[FloorMethod.DEVICE].value if FloorMethod.DEVICE in floors else None
 
 
 def _limits(setup: Setup) -> Limits:

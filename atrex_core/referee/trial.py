@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 from attrs import define, evolve, field
 
-from atrex_core.interfaces import KernelReport, Problem, Stage
+from atrex_core.comparison import Comparison
+from atrex_core.interfaces import Problem, Stage, Tensor
 from atrex_core.journal import NOT_ASKED
 from atrex_core.model import Gate, GateResult, Outcome, Workload
 from atrex_core.printable import one_line, plain
@@ -17,9 +18,7 @@ from atrex_core.processes.messages import (
     Call,
     CloseWorkload,
     Done,
-    Fault,
     OpenWorkload,
-    Refused,
 )
 from atrex_core.processes.workers import Answer, Died, Worker
 from atrex_core.referee import verdicts
@@ -27,14 +26,18 @@ from atrex_core.referee.arena import Arena
 from atrex_core.referee.bench import (
     Bench,
     Case,
+    Truth,
     correctness_regimes,
     first_wrong,
     judge_outputs,
 )
 from atrex_core.referee.docket import Docket
-from atrex_core.referee.stopwatch import Measurement, Stopwatch
+from atrex_core.referee.findings import Findings, is_same
+from atrex_core.referee.roof import Measurement
+from atrex_core.referee.stopwatch import Stopwatch
 
 _A_DAY_S = 86400.0
+_BY_CASE = "outputs of a correctness case"
 
 
 class _Ended(Exception):
@@ -110,7 +113,7 @@ class Trial:
         needed = self.bench.needed_bytes(self.problem, self.workload, sets)
         if room is not None and needed > room:
             self._skip_for_want_of_memory(f"about {needed} bytes, of which {room} are free")
-        if self.bench.accelerator.is_timed and not cold:
+        if self.bench.accelerator.is_timed and not cold and not self.bench.context.overrun_caches():
             self.flags.add("warm")
         try:
             self._arena = Arena.allocate(
@@ -118,6 +121,7 @@ class Trial:
                 self.problem.inputs(self.workload),
                 self.problem.outputs(self.workload),
                 sets=sets,
+                output_sets=self.bench.held_sets(self.problem, self.workload, sets, room),
             )
         except MemoryError as error:
             self._skip_for_want_of_memory(str(error))
@@ -131,7 +135,7 @@ class Trial:
             in_place=dict(self.problem.in_place),
             buffers=handles,
             input_sets=self._arena.input_sets,
-            outputs=self._arena.outputs,
+            output_sets=self._arena.output_sets,
         )
         if not isinstance(answer, Done):
             self._charge(answer, Gate.COMPILE)
@@ -160,10 +164,13 @@ class Trial:
     def _compile(self) -> None:
         case = self._draw(self.problem.regimes(self.workload)[0])
         answer = self._call(case, report=True)
-        if isinstance(answer, Broken) or _is_compile_failure(answer):
+        if isinstance(answer, Broken) or verdicts.is_compile_failure(answer):
             self._charge(answer, Gate.COMPILE)
         reports = answer.reports if isinstance(answer, Done) else ()
-        details: dict[str, Any] = {"kernels": [_report(r) for r in reports], "targets": {}}
+        details: dict[str, Any] = {
+            "kernels": [verdicts.kernel_report(r) for r in reports],
+            "targets": {},
+        }
         claimed = [
             report.compile_seconds
             for report in self.docket.first_seen(reports)
@@ -198,7 +205,7 @@ class Trial:
             return {
                 "outcome": Outcome.PASSED,
                 "reason": None,
-                "kernels": [_report(r) for r in answer.reports],
+                "kernels": [verdicts.kernel_report(r) for r in answer.reports],
             }
         if isinstance(answer, Broken):
             self._charge(answer, Gate.COMPILE)
@@ -208,42 +215,53 @@ class Trial:
 
     def _correctness(self) -> None:
         regimes = correctness_regimes(self.problem, self.workload, self.bench.setup.cases)
-        worst: dict[str, float] = {}
+        found = Findings(regimes=regimes)
         for number, regime in enumerate(regimes):
             case = self._draw(regime)
             label = f"case {number} ({regime})"
-            answer = self._call(case)
-            if not isinstance(answer, Done):
-                gate = Gate.COMPILE if _is_compile_failure(answer) else Gate.CORRECTNESS
-                self._charge(answer, gate, case=label)
-            outputs = self._held.snapshot_outputs()
-            updated = self.problem.in_place.values()
-            if changed := self._held.changed_inputs(0, case.inputs, updated=updated):
-                reason = f"{label}: forward changed its input {changed[0]!r}"
-                self._end(Gate.CORRECTNESS, GateResult(outcome=Outcome.FAILED, reason=reason))
-            comparisons = judge_outputs(self.problem, self.workload, case.inputs, outputs)
-            if wrong := first_wrong(comparisons):
-                self._refuse_strays(Gate.CORRECTNESS)  # one may have written the output
-                name, comparison = wrong
-                self._end(
-                    Gate.CORRECTNESS,
-                    GateResult(
-                        outcome=Outcome.FAILED,
-                        reason=f"{label}: output {name!r}: {comparison.reason}",
-                        details={
-                            "case": number,
-                            "output": name,
-                            **comparison.details,
-                        },
-                    ),
-                )
-            for name, comparison in comparisons.items():
-                error = comparison.details.get("relative_l2")
-                if isinstance(error, float):
-                    worst[name] = max(worst.get(name, 0.0), error)
+            answers = {label: self._answer(case, label)}
+            if not number and not self.bench.device.virtual:  # a stand-in has an order of its own
+                again = f"{label}, called again"
+                repeated = self._answer(case, again)
+                found.is_deterministic = is_same(answers[label], repeated)
+                if not found.is_deterministic:
+                    answers[again] = repeated
+            truth = Truth.of(self.problem, self.workload, case.inputs)
+            for said, outputs in answers.items():
+                found.note(self._judge(case, outputs, truth, number, said))
         self._refuse_strays(Gate.CORRECTNESS)
-        details = {"cases": len(regimes), "regimes": list(regimes), "relative_l2": worst}
-        self._speak(Gate.CORRECTNESS, GateResult(outcome=Outcome.PASSED, details=details))
+        result = GateResult(outcome=Outcome.PASSED, details=found.details())
+        self._speak(Gate.CORRECTNESS, result)
+
+    def _answer(self, case: Case, label: str) -> Mapping[str, Tensor]:
+        """Return what a call answers, or end the trial where it does not or changes an input."""
+        answer = self._call(case)
+        if not isinstance(answer, Done):
+            gate = Gate.COMPILE if verdicts.is_compile_failure(answer) else Gate.CORRECTNESS
+            self._charge(answer, gate, case=label)
+        outputs = self._held.snapshot_outputs()
+        updated = self.problem.in_place.values()
+        if changed := self._held.changed_inputs(0, case.inputs, updated=updated):
+            reason = f"{label}: forward changed its input {changed[0]!r}"
+            details = {"caught_by": _BY_CASE}
+            caught = GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+            self._end(Gate.CORRECTNESS, caught)
+        return outputs
+
+    def _judge(
+        self, case: Case, outputs: Mapping[str, Tensor], truth: Truth, number: int, label: str
+    ) -> Mapping[str, Comparison]:
+        """Return how right outputs are, or end the trial where one is not."""
+        comparisons = judge_outputs(self.problem, self.workload, case.inputs, outputs, truth)
+        if wrong := first_wrong(comparisons):
+            self._refuse_strays(Gate.CORRECTNESS)  # one may have written the output
+            name, comparison = wrong
+            where = {"case": number, "output": name, "caught_by": _BY_CASE}
+            details = {**where, **comparison.details}
+            reason = f"{label}: output {name!r}: {comparison.reason}"
+            result = GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+            self._end(Gate.CORRECTNESS, result)
+        return comparisons
 
     def _performance(self) -> None:
         if not self.bench.accelerator.is_timed:
@@ -254,7 +272,8 @@ class Trial:
             result = GateResult(outcome=Outcome.SKIPPED, reason=reason)
             self._speak(Gate.PERFORMANCE, result)
             return
-        stopwatch = Stopwatch(self.bench, self._live, self._held, self.problem, self.workload)
+        parts = (self.bench, self._live, self._held, self.problem, self.workload)
+        stopwatch = Stopwatch(*parts, self.docket.next_epoch)
         found = stopwatch.measure(self._draw)
         if isinstance(found, GateResult):
             self._end(Gate.PERFORMANCE, found)
@@ -263,7 +282,9 @@ class Trial:
         self._refuse_strays(Gate.PERFORMANCE)
         self.measurement = found
         self.flags |= set(found.flags)
-        self._speak(Gate.PERFORMANCE, verdicts.performance(found))
+        errors = self.gates[Gate.CORRECTNESS].details
+        spoken = verdicts.performance(found, errors=errors, launches=self._own_launches)
+        self._speak(Gate.PERFORMANCE, spoken)
 
     def _authenticity(self) -> None:
         details: dict[str, Any] = {
@@ -276,10 +297,9 @@ class Trial:
                 f"forward launched no {self.bench.backend.name} kernel "
                 f"from the candidate's own file{elsewhere}"
             )
-            self._end(
-                Gate.AUTHENTICITY,
-                GateResult(outcome=Outcome.FAILED, reason=reason, details=details),
-            )
+            details["caught_by"] = "launches"
+            result = GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+            self._end(Gate.AUTHENTICITY, result)
         case = self._draw(self.problem.regimes(self.workload)[0])
         answer = self._call(case, knock_out=True)
         if self._live.alive:
@@ -294,6 +314,7 @@ class Trial:
                     f"the answer is still right with every {self.bench.backend.name} launch "
                     "suppressed: something else computed it"
                 )
+                details["caught_by"] = "knock-out"
                 result = GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
                 self._end(Gate.AUTHENTICITY, result)
             details["knock_out"] = "wrong without the launches"
@@ -328,7 +349,8 @@ class Trial:
         if strays := self._live.strays():
             reason = f"forward left {len(strays)} process(es) behind: {', '.join(strays[:3])}"
             self._live.stop()
-            self._end(gate, GateResult(outcome=Outcome.FAILED, reason=reason))
+            details = {"caught_by": "processes left behind"}
+            self._end(gate, GateResult(outcome=Outcome.FAILED, reason=reason, details=details))
 
     def _charge(self, answer: Answer, gate: Gate, *, case: str = "") -> NoReturn:
         """Turn an answer that is no `Done` into a failed or errored gate, and end the trial."""
@@ -370,26 +392,3 @@ class Trial:
 
 def _order(gate: Gate) -> int:
     return tuple(Gate).index(gate)
-
-
-def _is_compile_failure(answer: Answer) -> bool:
-    match answer:
-        case Refused(fault=Fault.COMPILE):
-            return True
-        case Refused(stage=stage) | Died(stage=stage):
-            return stage in (Stage.STARTUP, Stage.IMPORT, Stage.CONSTRUCT, Stage.COMPILE)
-        case _:
-            return False
-
-
-def _report(report: KernelReport) -> Mapping[str, Any]:
-    return {
-        "kernel": report.kernel,
-        "target": report.target,
-        "registers": report.registers,
-        "shared_bytes": report.shared_bytes,
-        "spills": report.spills,
-        "matrix_instructions": list(report.matrix_instructions),
-        "binary_bytes": report.binary_bytes,
-        "compile_seconds": report.compile_seconds,
-    }

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from atrex_core.interfaces import Stage
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve
+
+from atrex_core import codec, roofline
+from atrex_core.interfaces import KernelReport, Stage
 from atrex_core.model import GateResult, Outcome
 from atrex_core.processes.messages import Broken, Done, Fault, Refused
 from atrex_core.processes.workers import Answer, Died
-from atrex_core.referee.stopwatch import Measurement
+from atrex_core.referee.roof import Measurement
 
 
 def from_answer(answer: Answer, *, case: str = "", on_stand_in: bool = False) -> GateResult:
@@ -18,6 +24,9 @@ def from_answer(answer: Answer, *, case: str = "", on_stand_in: bool = False) ->
     match answer:
         case Refused(fault=Fault.UNSUPPORTED, reason=reason) if on_stand_in:
             return GateResult(outcome=Outcome.SKIPPED, reason=prefix + reason)
+        case Refused(fault=Fault.CONTRACT, reason=reason, details=details):
+            details = {"caught_by": "contract of forward", **details}
+            return GateResult(outcome=Outcome.FAILED, reason=prefix + reason, details=details)
         case Refused(reason=reason, details=details):
             return GateResult(outcome=Outcome.FAILED, reason=prefix + reason, details=details)
         case Died(stage=Stage.STARTUP, reason=reason, output=output):
@@ -39,17 +48,74 @@ def from_answer(answer: Answer, *, case: str = "", on_stand_in: bool = False) ->
             raise AssertionError("an answer that is no failure")
 
 
-def performance(found: Measurement) -> GateResult:
-    """Return the performance gate's word on a measurement."""
+def is_compile_failure(answer: Answer) -> bool:
+    """Return whether a candidate did not get as far as a call."""
+    match answer:
+        case Refused(fault=Fault.COMPILE):
+            return True
+        case Refused(stage=stage) | Died(stage=stage):
+            return stage in (Stage.STARTUP, Stage.IMPORT, Stage.CONSTRUCT, Stage.COMPILE)
+        case _:
+            return False
+
+
+def performance(
+    found: Measurement, *, errors: Mapping[str, Any], launches: int | None = None
+) -> GateResult:
+    """Return the performance gate's word on a measurement.
+
+    A time that beats its bound is not judged: nobody knows yet what is wrong.
+
+    Args:
+        found: What timing found.
+        errors: Details of the correctness gate.
+        launches: Of the target DSL's kernels, in one call.
+    """
     timing = found.timing
     if timing.device_us is None and timing.call_us is None:
         return GateResult(outcome=Outcome.SKIPPED, reason=timing.reason)
     if found.bound is None:
         return GateResult(outcome=Outcome.SKIPPED, reason=found.unbounded_reason)
-    details = {
+    details: dict[str, Any] = {
         "device_us": timing.device_us,
         "call_us": timing.call_us,
         "t_sol_us": found.bound.t_sol_us,
         "method": timing.method,
+        **({"caught_by": found.caught_by} if found.caught_by else {}),
     }
-    return GateResult(outcome=Outcome.PASSED, details=details)
+    if found.remeasured is not None:
+        details["above_roofline"] = dict(found.remeasured)
+    if found.evidence is None:
+        return GateResult(outcome=Outcome.PASSED, details=details)
+    evidence = evolve(
+        found.evidence,
+        launches=launches,
+        relative_l2=errors.get("relative_l2", {}),
+        relative_l2_honest=errors.get("relative_l2_honest", {}),
+    )
+    causes = roofline.causes(evidence)
+    first = roofline.leading(causes)
+    details["above_roofline"]["needs"] = dict(roofline.needed(evidence))
+    details["above_roofline"]["leading"] = first.name
+    details["above_roofline"]["causes"] = [codec.unstructure(cause) for cause in causes]
+    why = f": {first.speaks_for[0]}" if first.speaks_for else ""
+    reason = (
+        f"{evidence.time_us:.4g} us is {evidence.bound.t_sol_us / evidence.time_us:.3g} of the "
+        f"roofline (at most {found.limit:.3g} is believed), measured twice: withheld until "
+        f"explained; check {first.name} first{why}"
+    )
+    return GateResult(outcome=Outcome.SKIPPED, reason=reason, details=details)
+
+
+def kernel_report(report: KernelReport) -> Mapping[str, Any]:
+    """Return what a compiler says of a kernel as plain values."""
+    return {
+        "kernel": report.kernel,
+        "target": report.target,
+        "registers": report.registers,
+        "shared_bytes": report.shared_bytes,
+        "spills": report.spills,
+        "matrix_instructions": list(report.matrix_instructions),
+        "binary_bytes": report.binary_bytes,
+        "compile_seconds": report.compile_seconds,
+    }

@@ -17,10 +17,15 @@ MOST_ROWS = 60
 """With more evaluations than this, only what did not pass is listed one by one."""
 
 MOST_WIDTH = 110
-"""Columns of a terminal that the table fills; longer names and flags are folded."""
+"""Columns of a terminal, beside ids and submissions, that the table of evaluations fills.
+
+Longer names and flags are folded.
+"""
 
 _UNBOUNDED = 10_000
-_LONG_FLAG = 18
+_ID_WIDTH = 10
+_LONG_SUBMISSION = 24
+_LONG_FLAG = 15
 _MOST_LINE = 2000
 _ABSURD = 1e9
 """No number of a working run is larger; a journal of somebody else's may hold any."""
@@ -70,7 +75,7 @@ def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = Fals
     table.add_column("workload", overflow="fold")
     for heading in _HEADINGS.values():
         table.add_column(heading, no_wrap=True)
-    for heading in ("call us", "device us", "bound us"):
+    for heading in ("call us", "dev us", "bound us"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("by", no_wrap=True)
     for heading in ("launch", "kernel", *(("other",) if has_fallback else ()), "share"):
@@ -79,7 +84,7 @@ def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = Fals
     for e in evaluations:
         timing, bound, share, gap = e.timing, e.bound, e.share_of_roofline, e.gap
         # Text is never read as markup: a journal's names are other people's words.
-        cells: list[str | Text] = [Text(one_line(e.id[:10]))] if with_id else []
+        cells: list[str | Text] = [Text(one_line(e.id[:_ID_WIDTH]))] if with_id else []
         cells += [Text(one_line(e.submission))] if several else []
         cells += [Text(one_line(e.problem)), Text(one_line(e.workload))]
         cells += [_mark(e, gate) for gate in _HEADINGS]
@@ -92,12 +97,15 @@ def evaluations_table(evaluations: Sequence[Evaluation], *, with_id: bool = Fals
             _number(gap.device_us if gap else None),
             *((_number(gap.fallback_us if gap else None),) if has_fallback else ()),
             _percent(share.device if share else None),
-            Text(one_line(" ".join(e.flags))),
+            Text(" ".join(_flags(e))),
         ]
         table.add_row(*cells)
-    if Console(width=_UNBOUNDED).measure(table).maximum > MOST_WIDTH:
-        table.width = MOST_WIDTH
-        words = [len(one_line(flag)) for e in evaluations for flag in ("flags", *e.flags)]
+    most = MOST_WIDTH + (_ID_WIDTH + 1) * with_id
+    if several:
+        most += 1 + min(max(len(one_line(e.submission)) for e in evaluations), _LONG_SUBMISSION)
+    if Console(width=_UNBOUNDED).measure(table).maximum > most:
+        table.width = most
+        words = [len(flag) for e in evaluations for flag in ("flags", *_flags(e))]
         table.columns[-1].width = min(max(words), _LONG_FLAG)  # names give way to flags
     return table
 
@@ -213,6 +221,11 @@ def _causes(result: GateResult) -> Iterator[str]:
             words = cause.get(key)
             for word in words if isinstance(words, list) else ():
                 yield f"     {sign} {one_line(str(word))}"
+
+
+def _flags(evaluation: Evaluation) -> list[str]:
+    """Return what the gates' marks do not say."""
+    return [one_line(flag) for flag in evaluation.flags if flag != ROOFLINE_VIOLATION]
 
 
 def _mark(evaluation: Evaluation, gate: Gate) -> str:

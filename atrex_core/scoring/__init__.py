@@ -10,7 +10,8 @@ How the cases in between are treated:
 - Two results of one submission, workload and device: the later one counts, never the better one.
 - Several submissions for one operator are scored apart, in `by_submission`. With `best_of` only
   the one with the highest S_i by device time is kept, for every figure of the summary.
-- A `roofline_violation` is left out of medians. An operator with nothing else scores 0.
+- A `roofline_violation` is left out of medians, and does not withhold the headline although its
+  performance gate was not judged. An operator with nothing else scores 0.
 - Errored and unmeasured workloads are nobody's zero: they withhold the headline instead.
 - Where one clock gave no time for a workload that passed, that clock's figure counts 0 there; a
   clock that gave no time at all has no figure.

@@ -60,11 +60,11 @@ def judge(evaluation: Evaluation, gates: Sequence[Gate], weight: float = 1.0) ->
         return Judged(standing=Standing.ERRORED)
     if Outcome.FAILED in outcomes:
         return Judged(standing=Standing.SCORED, device=0.0, call=0.0, weight=weight)
+    if ROOFLINE_VIOLATION in evaluation.flags:
+        return Judged(standing=Standing.WITHHELD)
     share = evaluation.share_of_roofline
     if Outcome.SKIPPED in outcomes or share is None or (share.device is share.call is None):
         return Judged(standing=Standing.UNMEASURED)
-    if ROOFLINE_VIOLATION in evaluation.flags:
-        return Judged(standing=Standing.WITHHELD)
     return Judged(standing=Standing.SCORED, device=share.device, call=share.call, weight=weight)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from attrs import evolve
 
 from atrex_core.model import Ceiling, Evaluation, Gate, Outcome, Phase, Scale
+from atrex_core.printable import many
 from atrex_core.scoring.aggregate import (
     DSL_GATES,
     SCORED_GATES,
@@ -210,7 +211,7 @@ def _gaps(selection: Selection, counted: Counted) -> Iterator[str]:
         (Standing.UNMEASURED, "could not be measured"),
     ):
         if found := _standing(counted, SCORED_GATES, standing):
-            yield f"{len(found)} workloads {what}: {_some(found)}"
+            yield f"{many(len(found), 'workload')} {what}: {_some(found)}"
     if not any(counted.values()):
         yield "no published workload of the pack was evaluated"
 
@@ -218,7 +219,7 @@ def _gaps(selection: Selection, counted: Counted) -> Iterator[str]:
 def _dsl_reason(counted: Counted) -> str | None:
     for standing in (Standing.ERRORED, Standing.UNMEASURED):
         if found := _standing(counted, DSL_GATES, standing):
-            return f"authenticity was not judged for {len(found)} workloads: {_some(found)}"
+            return f"authenticity was not judged for {many(len(found), 'workload')}: {_some(found)}"
     return None
 
 

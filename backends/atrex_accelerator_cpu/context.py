@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from atrex_accelerator_cpu import memory, timing
-from atrex_accelerator_cpu.host import available_bytes
-from atrex_core import Buffer, BufferHandle, Device, DeviceContext, DeviceSamples
+from atrex_accelerator_cpu import host, memory, threads, timing
+from atrex_core import Buffer, BufferHandle, Conditions, Device, DeviceContext, DeviceSamples
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -25,6 +26,7 @@ class HostContext(DeviceContext):
         self.device = device
         self.last_level_cache_bytes = device.last_level_cache_bytes
         self._peak_is_ours = False
+        self._allowed = tuple(sorted(os.sched_getaffinity(0)))
 
     def allocate(self, nbytes: int) -> Buffer:
         """Allocate shared memory.
@@ -36,7 +38,7 @@ class HostContext(DeviceContext):
 
     def free_bytes(self) -> int | None:
         """Return what `allocate` could hand out at most."""
-        available = available_bytes()
+        available = host.available_bytes()
         return None if available is None else max(0, available - memory.RESERVE_BYTES)
 
     def open_buffer(self, handle: BufferHandle) -> Buffer:
@@ -45,6 +47,10 @@ class HostContext(DeviceContext):
 
     def synchronize(self) -> None:
         """Return at once: a call on the host is done when it returns."""
+
+    def placed_threads(self) -> AbstractContextManager[None]:
+        """Give each thread a CPU of its own, as far as there are enough."""
+        return threads.placed(self._allowed)
 
     def sample(self, call: Callable[[int], None], *, budget_s: float) -> DeviceSamples:
         """Measure the wall time of each call."""
@@ -67,6 +73,15 @@ class HostContext(DeviceContext):
             self._peak_is_ours = False
         else:
             self._peak_is_ours = True
+
+    def conditions(self) -> Conditions:
+        """Return clock and load, and the threads and CPUs that a worker is given."""
+        return Conditions(
+            clock_mhz=host.clock_mhz(),
+            load_1min=host.load_1min(),
+            threads=self.device.compute_units or host.usable_cpus(),
+            cpus=len(os.sched_getaffinity(0)),
+        )
 
     def versions(self) -> Mapping[str, str]:
         """Return the kernel's and the C library's version."""

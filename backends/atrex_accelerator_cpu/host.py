@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path("/")
+_MOST_CLOCKS = 8
+"""Some kernels take a millisecond to tell the clock of a CPU."""
 _UNLIMITED_BYTES = 2**60
 """Control groups of version 1 write "no limit" as the largest multiple of a page."""
 
@@ -30,6 +32,23 @@ def usable_cpus(root: Path = _ROOT) -> int:
     allowed = len(os.sched_getaffinity(0))
     quotas = [int(quota) // int(period) for quota, period in _cpu_quotas(root) if int(period) > 0]
     return max(1, min([allowed, *quotas]))
+
+
+def load_1min() -> float | None:
+    """Return the number of runnable threads of the machine, averaged over a minute."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
+def clock_mhz(root: Path = _ROOT) -> float | None:
+    """Return the highest clock of the usable CPUs, idle ones being slow; of eight at most."""
+    allowed = sorted(os.sched_getaffinity(0))
+    chosen = allowed[:: max(1, len(allowed) // _MOST_CLOCKS)][:_MOST_CLOCKS]
+    folder = root / "sys/devices/system/cpu"
+    texts = [_read(folder / f"cpu{cpu}/cpufreq/scaling_cur_freq").strip() for cpu in chosen]
+    return max((int(khz) / 1e3 for khz in texts if khz.isdigit()), default=None)
 
 
 def memory_bytes(root: Path = _ROOT) -> int | None:

@@ -1,4 +1,7 @@
-"""Device time on a CPU: the wall time of one call, which returns only when its work is done."""
+"""Device time on a CPU: the wall time of one call, which returns only when its work is done.
+
+Meanwhile each thread of the worker has a CPU of its own (`threads`).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,24 @@ import gc
 from collections.abc import Callable
 from time import perf_counter_ns
 
-from atrex_core import DeviceSamples
+from atrex_core import DeviceSamples, is_settled
 
 METHOD = "perf_counter_ns around each call"
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 1000
 WARM_UP_SHARE = 0.2
 """Share of the budget that is spent before anything is kept."""
+LEAST_SHARE = 0.2
+"""Share of the budget over which samples are taken at least: neighbours in time are alike, so that
+the median of few milliseconds seems to be known better than it is."""
+_LOOK_EVERY = 1.25
+"""By how much the samples grow before they are looked at again, which takes sorting them."""
 
 
 def sample(call: Callable[[int], None], *, budget_s: float) -> DeviceSamples:
-    """Time `call(0)`, `call(1)`, ... for about `budget_s` seconds, after a warm-up.
+    """Time `call(0)`, `call(1)`, ... until the median is settled or `budget_s` seconds are spent.
+
+    A warm-up, part of the budget, comes first.
 
     At least `LEAST_SAMPLES` calls are kept, unless a single one exceeds the budget: then it is the
     last. Of more than `MOST_SAMPLES`, evenly spaced ones are kept, so that the samples cover the
@@ -39,7 +49,8 @@ def _sample_ns(call: Callable[[int], None], budget_ns: int) -> list[int]:
     began = perf_counter_ns()
     index = _warm_up(call, until=began + round(budget_ns * WARM_UP_SHARE))
     kept: list[int] = []
-    stride, taken, elapsed = 1, 0, 0
+    stride, taken, elapsed, look_at = 1, 0, 0, LEAST_SAMPLES
+    earliest = perf_counter_ns() + round(budget_ns * LEAST_SHARE)
     while perf_counter_ns() < began + budget_ns or (
         len(kept) < LEAST_SAMPLES and elapsed <= budget_ns
     ):
@@ -51,6 +62,10 @@ def _sample_ns(call: Callable[[int], None], budget_ns: int) -> list[int]:
         taken += 1
         if len(kept) > MOST_SAMPLES:
             kept, stride = kept[::2], stride * 2
+        if taken >= look_at and perf_counter_ns() >= earliest:
+            if is_settled([ns / 1e3 for ns in kept]):
+                break
+            look_at = round(taken * _LOOK_EVERY) + 1
     return kept
 
 

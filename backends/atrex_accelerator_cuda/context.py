@@ -6,19 +6,27 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from attrs import evolve
+
+from atrex_accelerator_cuda import spans
+from atrex_accelerator_cuda.activities import Recorder
+from atrex_accelerator_cuda.conditions import Reader
 from atrex_accelerator_cuda.driver import CudaError, Driver, load_bindings
+from atrex_accelerator_cuda.gate import StreamGate
 from atrex_accelerator_cuda.held_queue import HeldQueue
-from atrex_accelerator_cuda.hold import Hold
+from atrex_accelerator_cuda.hold import NAME, Hold
 from atrex_accelerator_cuda.inventory import DEVICE_ORDER
 from atrex_accelerator_cuda.memory import allocate, open_mapped
 from atrex_accelerator_cuda.timing import METHOD, measure
 from atrex_core import (
     Buffer,
     BufferHandle,
+    Conditions,
     Device,
     DeviceContext,
     DeviceSamples,
     HarnessError,
+    QueueGate,
     Unavailable,
 )
 
@@ -61,6 +69,10 @@ class CudaContext(DeviceContext):
         except CudaError as error:
             raise HarnessError(f'device "{device.id}" does not start: {error}') from error
         self._queue: HeldQueue | None = None
+        self._overrun: Any = None
+        self._recorder: Recorder | None = None
+        self._no_records: str | None = None
+        self._conditions = Reader(f"GPU-{self._properties.uuid}")
 
     @property
     def compute_units(self) -> int:
@@ -102,8 +114,35 @@ class CudaContext(DeviceContext):
         """Wait for every stream. Raises torch's error if the device faulted."""
         self._device_synchronize(self._device.index)
 
+    def open_gate(self, released_address: int, finished_address: int) -> QueueGate:
+        """Make a gate of two words in one page of host memory.
+
+        Raises:
+            Unavailable: the driver cannot let a stream wait for them.
+        """
+        self._driver.make_current()
+        try:
+            return StreamGate(
+                self._driver,
+                released_address=released_address,
+                finished_address=finished_address,
+                current_stream=self._current_stream,
+            )
+        except CudaError as error:
+            raise Unavailable(f"the referee cannot hold a queue of this device: {error}") from error
+
+    def overrun_caches(self) -> bool:
+        """Read twice what the last-level cache holds."""
+        if self._overrun is None:
+            count = 2 * int(self._properties.L2_cache_size) // 4
+            self._overrun = self._torch.zeros(
+                count, dtype=self._torch.int32, device=self.torch_device
+            )
+        self._overrun.amax()
+        return True
+
     def sample(self, call: Callable[[int], None], *, budget_s: float) -> DeviceSamples:
-        """Measure `call` behind a held queue; `timing` says how, and how well.
+        """Measure `call` by activity records; where there are none, by events, and say why.
 
         Raises:
             CudaError: the device faulted. What `call` raises passes through.
@@ -117,7 +156,36 @@ class CudaContext(DeviceContext):
                     raise
                 reason = f"the driver cannot build the kernel that holds the queue: {error}"
                 return DeviceSamples(method=METHOD, reason=reason)
-        return measure(self._queue, call, budget_s=budget_s)
+        self._driver.reset_persisting_lines()
+        if self._recorder is None and self._no_records is None:
+            self._recorder, self._no_records = _recorder()
+        if self._recorder is None:
+            return self._by_events(self._queue, call, budget_s, str(self._no_records))
+        try:
+            return spans.measure(
+                self._queue,
+                self._recorder,
+                call,
+                hold_name=NAME,
+                overrun=self._overrun_and_wait,
+                budget_s=budget_s,
+            )
+        except Unavailable as error:
+            return self._by_events(self._queue, call, budget_s, str(error))
+
+    def _by_events(
+        self, queue: HeldQueue, call: Callable[[int], None], budget_s: float, why: str
+    ) -> DeviceSamples:
+        found = measure(queue, call, budget_s=budget_s)
+        reason = f"no activity records: {why}"
+        return evolve(found, reason=f"{reason}; {found.reason}" if found.reason else reason)
+
+    def _overrun_and_wait(self) -> None:
+        self.overrun_caches()
+        self.synchronize()
+
+    def _current_stream(self) -> int:
+        return int(self._stream_of(self._device.index).cuda_stream)
 
     def peak_memory_bytes(self) -> int | None:
         """Return the most that torch had allocated; raw allocations are not in it."""
@@ -126,6 +194,10 @@ class CudaContext(DeviceContext):
     def reset_peak_memory(self) -> None:
         """Start a new peak at what torch has allocated now."""
         self._torch.cuda.reset_peak_memory_stats(self._device.index)
+
+    def conditions(self) -> Conditions:
+        """Return clocks, power, temperature and company, through NVML."""
+        return self._conditions.read()
 
     def versions(self) -> Mapping[str, str]:
         """Return what decides a time beside the candidate: driver, runtime, and which GPU."""
@@ -150,9 +222,16 @@ class CudaContext(DeviceContext):
         return HeldQueue(
             self._driver,
             hold,
-            current_stream=lambda: int(self._stream_of(self._device.index).cuda_stream),
+            current_stream=self._current_stream,
             synchronize=self.synchronize,
         )
+
+
+def _recorder() -> tuple[Recorder | None, str | None]:
+    try:
+        return Recorder.load(), None
+    except Unavailable as error:
+        return None, str(error)
 
 
 def _initialise(device: Device, torch: Torch) -> Any:

@@ -22,11 +22,13 @@ Event = Any
 
 OUT_OF_MEMORY: Final = 2
 _NOT_READY = 600
+_NOT_SUPPORTED = 801
 _CANNOT_LOAD = frozenset({200, 209, 218, 221, 222, 223, 225})
 """Invalid image, no binary for this GPU, invalid or too new PTX, no just-in-time compiler."""
 
 _LAZY_PEER_ACCESS = 1
 _HOST_PORTABLE_MAPPED = 1 | 2
+_WAIT_GEQ = 0
 _LEGACY_STREAM = 1
 """Stream 0 means another stream in programs built for per-thread default streams; 1 never does."""
 
@@ -192,6 +194,29 @@ class Driver:
         address = self.allocate(4)
         self._call("cuMemsetD32", address, 0, 1)
         return address
+
+    def register_host(self, address: int, nbytes: int) -> int:
+        """Pin host memory that is already mapped; return its address on the device."""
+        self._call("cuMemHostRegister", address, nbytes, _HOST_PORTABLE_MAPPED)
+        return int(self._call("cuMemHostGetDevicePointer", address, 0))
+
+    def wait_for_word(self, device_address: int, value: int, stream: int) -> None:
+        """Let `stream` wait until the word, which counts up, has reached `value`."""
+        self._call(
+            "cuStreamWaitValue32", stream or _LEGACY_STREAM, device_address, value, _WAIT_GEQ
+        )
+
+    def write_word(self, device_address: int, value: int, stream: int) -> None:
+        """Let `stream` write the word when all before it is done, and visible to the host."""
+        self._call("cuStreamWriteValue32", stream or _LEGACY_STREAM, device_address, value, 0)
+
+    def reset_persisting_lines(self) -> None:
+        """Give back the part of the cache that somebody has set aside; older GPUs have none."""
+        try:
+            self._call("cuCtxResetPersistingL2Cache")
+        except CudaError as error:
+            if error.code != _NOT_SUPPORTED:
+                raise
 
     def _call(self, function: str, *arguments: Any) -> Any:
         status, *values = getattr(self._cu, function)(*arguments)

@@ -14,6 +14,8 @@ from atrex_accelerator_cuda.driver import Driver, HostWord, Kernel
 THREADS: Final = 512
 """Divides the thread capacity of every multiprocessor built so far (1024, 1536, 2048)."""
 
+NAME: Final = "atrex_hold"
+
 # One thread of each block waits. Block 0 reads the host's word, across the bus; the others read
 # a word in device memory that block 0 sets when it leaves, so that the bus stays quiet. Each
 # gives up after `limit_ns`, since the host may be gone, or be waiting for us.
@@ -22,7 +24,7 @@ PTX: Final = f"""\
 .target sm_70
 .address_size 64
 
-.visible .entry atrex_hold(
+.visible .entry {NAME}(
     .param .u64 host_word,
     .param .u64 gate_word,
     .param .u64 limit_ns,
@@ -79,7 +81,7 @@ class Hold:
             CudaError: the driver cannot build it.
         """
         self._driver = driver
-        self._kernel: Kernel = driver.load_kernel(PTX, "atrex_hold")
+        self._kernel: Kernel = driver.load_kernel(PTX, NAME)
         self._host: HostWord = driver.host_word()
         self._gate: int = driver.device_word()
         self._blocks = multiprocessors * max(1, threads_each // THREADS)

@@ -89,7 +89,7 @@ def measure(
     Indices start at 0 and never repeat. Whatever `call` raises passes through.
     """
     started_s = clock()
-    turn = _Turn(queue=queue, call=call)
+    turn = Turn(queue=queue, call=call)
     turn.warm_up(budget_s, clock)
     if 2 * turn.host_s > MAX_HOLD_S:
         return _unmeasured(
@@ -125,7 +125,7 @@ def measure(
 
 
 @define(eq=False)
-class _Turn:
+class Turn:
     """One candidate's turn on the device: what to call, with which index, and its pace."""
 
     queue: Queue
@@ -155,6 +155,15 @@ class _Turn:
             if batch.held:
                 return batch
         return None
+
+    def can_be_held(self) -> bool:
+        """Whether a call comes back before its work is done."""
+        return 2 * self.host_s <= MAX_HOLD_S and self.probe() is not None
+
+    def run_free(self) -> None:
+        """Make the next call without a hold."""
+        self.queue.run_free(self.call, self.index)
+        self.index += 1
 
     def run_held(self, calls: int, *, patience: int = 1) -> Batch:
         """Run the next `calls` calls behind a hold."""

@@ -1,14 +1,18 @@
-"""What the tests of the Triton backend share: small kernels, and how a worker starts them."""
+"""Small kernels and how a worker starts them; a driver and a torch that record what is asked."""
 
 from __future__ import annotations
 
+import ctypes
+import enum
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from atrex_accelerator_cuda.context import CudaContext
 from atrex_backend_triton import TritonBackend
 
 from atrex_core import Device, RuntimeRequest, Stage
@@ -46,6 +50,19 @@ def matmul(
         acc = tl.dot(left, right, acc, input_precision=PRECISION)
     tl.store(c + m * N + n, acc.to(c.dtype.element_ty), mask=(m < M) & (n < N))
 """
+
+
+MIB = 2**20
+HANDLE = bytes(range(64))
+GPU = Device(
+    id="cuda:1",
+    accelerator="cuda",
+    vendor="nvidia",
+    name="NVIDIA H200",
+    arch="sm_90",
+    index=1,
+    driver="580.159.04",
+)
 
 
 @pytest.fixture
@@ -151,3 +168,196 @@ def _import_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+# -- CUDA without a GPU ----------------------------------------------------------------------------
+
+
+class Result(enum.IntEnum):
+    SUCCESS = 0
+    OUT_OF_MEMORY = 2
+    INVALID_CONTEXT = 201
+    INVALID_PTX = 218
+    NOT_READY = 600
+    NOT_SUPPORTED = 801
+    ILLEGAL_ADDRESS = 700
+
+
+class FakeBindings:
+    """The functions of `cuda.bindings.driver` that are used, on a device of 8 MiB.
+
+    Commands run as soon as nothing holds the stream; a hold ends when its host word is set.
+    """
+
+    class CUipcMemHandle:
+        reserved = HANDLE
+
+    Result = Result
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.failing: dict[str, Result] = {}
+        self.free_bytes = 8 * MIB
+        self._word = ctypes.c_uint32(77)
+        self._epoch = 0
+        self.work_us = 0.0
+        """Device time of everything enqueued so far."""
+        self._reached_us: dict[int, float] = {}
+        self._happened: set[int] = set()
+        self._queued: list[int] = []
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            self.told.append((name, *arguments))
+            if name in self.failing:
+                return (self.failing[name], None)
+            values = getattr(self, f"_{name}", lambda *_: ())(*arguments)
+            return values if values and isinstance(values[0], Result) else (Result(0), *values)
+
+        return call
+
+    def names(self) -> list[str]:
+        return [entry[0] for entry in self.told]
+
+    def _cuDeviceGet(self, ordinal: int) -> tuple[Any, ...]:
+        return (f"device {ordinal}",)
+
+    def _cuDevicePrimaryCtxRetain(self, device: str) -> tuple[Any, ...]:
+        return (f"context of {device}",)
+
+    def _cuDriverGetVersion(self) -> tuple[Any, ...]:
+        return (13010,)
+
+    def _cuMemGetInfo(self) -> tuple[Any, ...]:
+        return (self.free_bytes, 8 * MIB)
+
+    def _cuMemAlloc(self, nbytes: int) -> tuple[Any, ...]:
+        if nbytes > self.free_bytes:
+            return (Result.OUT_OF_MEMORY, None)
+        address = 0x7F00_0000_0000 + len(self.told) * 64 * MIB
+        self.free_bytes -= nbytes
+        return (address,)
+
+    def _cuIpcGetMemHandle(self, _address: int) -> tuple[Any, ...]:
+        return (SimpleNamespace(reserved=HANDLE),)
+
+    def _cuIpcOpenMemHandle(self, _handle: Any, _flags: int) -> tuple[Any, ...]:
+        return (0x7E00_0000_0000,)
+
+    def _cuMemHostAlloc(self, _nbytes: int, _flags: int) -> tuple[Any, ...]:
+        return (ctypes.addressof(self._word),)
+
+    def _cuMemHostGetDevicePointer(self, address: int, _flags: int) -> tuple[Any, ...]:
+        return (address + 1,)
+
+    def _cuModuleLoadData(self, _image: bytes) -> tuple[Any, ...]:
+        return ("module",)
+
+    def _cuModuleGetFunction(self, _module: str, _name: bytes) -> tuple[Any, ...]:
+        return ("kernel",)
+
+    def _cuLaunchKernel(self, *arguments: Any) -> tuple[Any, ...]:
+        self._epoch = arguments[9][0][3]
+        return ()
+
+    def _cuEventCreate(self, _flags: int) -> tuple[Any, ...]:
+        return (len(self.told),)
+
+    def _cuEventRecord(self, event: int, _stream: int) -> tuple[Any, ...]:
+        self._happened.discard(event)
+        self._reached_us[event] = self.work_us
+        self._queued.append(event)
+        return ()
+
+    def _cuEventQuery(self, event: int) -> tuple[Any, ...]:
+        return () if self._is_past(event) else (Result.NOT_READY,)
+
+    def _cuEventSynchronize(self, event: int) -> tuple[Any, ...]:
+        assert self._is_past(event), "this would wait for ever"
+        return ()
+
+    def _cuEventElapsedTime(self, start: int, end: int) -> tuple[Any, ...]:
+        return ((self._reached_us[end] - self._reached_us[start]) / 1000,)
+
+    def _cuGetErrorName(self, status: Result) -> tuple[Any, ...]:
+        return (f"CUDA_ERROR_{status.name}".encode(),)
+
+    def _cuGetErrorString(self, _status: Result) -> tuple[Any, ...]:
+        return (b"it went wrong",)
+
+    def _is_past(self, event: int) -> bool:
+        if self._word.value >= self._epoch:
+            self._happened.update(self._queued)
+            self._queued.clear()
+        return event in self._happened
+
+
+class FakeTorch:
+    """The corner of torch that is used."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.version = SimpleNamespace(cuda="13.0")
+        self.int32 = "int32"
+        self.properties = SimpleNamespace(
+            name="NVIDIA H200",
+            major=9,
+            minor=0,
+            multi_processor_count=132,
+            max_threads_per_multi_processor=2048,
+            L2_cache_size=62_914_560,
+            uuid="8f6b0000-aaaa",
+        )
+        self.cuda = SimpleNamespace(
+            init=lambda: self.told.append("init"),
+            set_device=lambda index: self.told.append(f"set_device {index}"),
+            synchronize=lambda index: self.told.append(f"synchronize {index}"),
+            get_device_properties=lambda _index: self.properties,
+            current_stream=lambda _index: SimpleNamespace(cuda_stream=0),
+            empty_cache=lambda: self.told.append("empty_cache"),
+            max_memory_allocated=lambda _index: 4096,
+            reset_peak_memory_stats=lambda index: self.told.append(f"reset {index}"),
+        )
+
+    def zeros(self, *shape: int, device: str, dtype: Any = None) -> Any:
+        self.told.append(f"zeros {shape} {device}")
+        return SimpleNamespace(amax=lambda: self.told.append("read"))
+
+    def as_tensor(self, source: Any, *, device: str) -> Any:
+        return FakeTensor(source, device)
+
+
+class FakeTensor:
+    def __init__(self, source: Any, device: str) -> None:
+        self.interface = source.__cuda_array_interface__
+        self.device = device
+
+    def view(self, _what: Any) -> FakeTensor:
+        return self
+
+
+@pytest.fixture
+def bindings() -> FakeBindings:
+    """Return a driver that records what it is told."""
+    return FakeBindings()
+
+
+@pytest.fixture
+def torch() -> FakeTorch:
+    """Return the corner of torch that a context uses."""
+    return FakeTorch()
+
+
+@pytest.fixture
+def device_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put back the variable that a context sets."""
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")  # and back, whatever a test does
+
+
+@pytest.fixture
+def context(bindings: FakeBindings, torch: FakeTorch, device_order: None) -> CudaContext:
+    """Return a context on the recording driver."""
+    return CudaContext(GPU, torch=torch, bindings=bindings)

@@ -114,6 +114,19 @@ def test_a_context_samples_calls_and_computes_on_torchs_cpu() -> None:
     assert context.versions()["kernel"] == platform.release()
 
 
+def test_conditions_tell_the_load_and_what_a_worker_is_given() -> None:
+    device = cpu()
+
+    found = CpuAccelerator().open(device).conditions()
+
+    assert found is not None
+    assert found.load_1min is not None
+    assert found.load_1min >= 0
+    assert str(found.threads) == CpuAccelerator().worker_environment(device)["OMP_NUM_THREADS"]
+    assert found.cpus == len(os.sched_getaffinity(0))
+    assert (found.throttle_reasons, found.other_processes) == (None, None)
+
+
 def test_peak_memory_counts_from_the_last_reset() -> None:
     context = CpuAccelerator().open(cpu())
     assert context.peak_memory_bytes() is None

@@ -140,6 +140,39 @@ def cache(cpu: int, index: int, level: int, kind: str, size: str, shared: str) -
 
 
 @pytest.mark.usefixtures("four_cpus")
+def test_the_clock_is_that_of_the_fastest_usable_cpu(tmp_path: Path) -> None:
+    speeds_khz = {0: 800_000, 1: 2_596_118, 3: 1_200_000, 4: 3_900_000}
+    name = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+    root = machine(tmp_path, {name.format(cpu): f"{khz}\n" for cpu, khz in speeds_khz.items()})
+
+    assert host.clock_mhz(root) == 2596.118
+
+
+def test_a_clock_that_is_not_told_is_none(tmp_path: Path) -> None:
+    assert host.clock_mhz(tmp_path) is None
+
+
+def test_of_many_cpus_eight_tell_their_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(100)))
+    read: list[Path] = []
+    monkeypatch.setattr(host, "_read", lambda path: read.append(path) or "1000000\n")
+
+    assert host.clock_mhz(tmp_path) == 1000.0
+    assert len(set(read)) == 8
+
+
+def test_a_load_that_is_not_told_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError
+
+    assert host.load_1min() is not None
+    monkeypatch.setattr(os, "getloadavg", refuse)
+    assert host.load_1min() is None
+
+
+@pytest.mark.usefixtures("four_cpus")
 def test_last_level_caches_of_all_usable_cpus_add_up(tmp_path: Path) -> None:
     files: dict[str, str] = {}
     for cpu in range(8):  # pairs share a third level; only four CPUs, two pairs, are ours

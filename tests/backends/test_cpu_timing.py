@@ -9,6 +9,8 @@ from statistics import median
 import pytest
 from atrex_accelerator_cpu import timing
 
+from atrex_core import is_settled
+
 
 class Clock:
     """Time that passes only when a call says so: no other load can make a test late."""
@@ -25,6 +27,14 @@ class Clock:
 
         def call(index: int) -> None:
             self.now_ns += round(seconds * 1e9)
+
+        return call
+
+    def waver(self, seconds: float) -> Callable[[int], None]:
+        """Return a call that takes up to a fifth more or less: its median never settles."""
+
+        def call(index: int) -> None:
+            self.now_ns += round(seconds * (0.8 + 0.4 * (0.618034 * index % 1)) * 1e9)
 
         return call
 
@@ -68,10 +78,28 @@ def test_the_first_call_is_not_a_sample(clock: Clock) -> None:
     assert median(result.samples_us) < 20_000.0
 
 
-def test_the_budget_is_kept(clock: Clock) -> None:
-    timing.sample(clock.spin(1e-3), budget_s=0.2)
+def test_the_budget_is_kept_where_the_median_does_not_settle(clock: Clock) -> None:
+    timing.sample(clock.waver(1e-3), budget_s=0.2)
 
     assert 200_000_000 <= clock.now_ns < 202_000_000
+
+
+def test_sampling_stops_once_the_median_is_settled(clock: Clock) -> None:
+    result = timing.sample(clock.spin(1e-3), budget_s=0.2)
+
+    assert is_settled(result.samples_us)
+    assert 80_000_000 <= clock.now_ns < 100_000_000
+
+
+def test_a_median_of_few_milliseconds_is_not_yet_trusted(clock: Clock) -> None:
+    """A fast phase of an otherwise slower machine would else be all that is seen."""
+
+    def call(index: int) -> None:
+        clock.spin(1e-3 if clock.now_ns < 52_000_000 else 2e-3)(index)
+
+    result = timing.sample(call, budget_s=0.2)
+
+    assert median(result.samples_us) == pytest.approx(2000.0, abs=0.01)
 
 
 def test_a_slow_call_is_sampled_five_times_all_the_same(clock: Clock) -> None:
@@ -97,7 +125,7 @@ def test_kept_samples_span_the_window_and_are_limited(clock: Clock) -> None:
     moments: list[int] = []
 
     def call(index: int) -> None:
-        clock.spin(1e-5)(index)
+        clock.waver(1e-5)(index)
         moments.append(clock.now_ns)
 
     result = timing.sample(call, budget_s=0.1)

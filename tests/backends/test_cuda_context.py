@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import enum
 import os
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,193 +28,15 @@ DEVICE = Device(
 )
 
 
-class Result(enum.IntEnum):
-    SUCCESS = 0
-    OUT_OF_MEMORY = 2
-    INVALID_CONTEXT = 201
-    INVALID_PTX = 218
-    NOT_READY = 600
-    ILLEGAL_ADDRESS = 700
-
-
-class FakeBindings:
-    """The functions of `cuda.bindings.driver` that are used, on a device of 8 MiB.
-
-    Commands run as soon as nothing holds the stream; a hold ends when its host word is set.
-    """
-
-    class CUipcMemHandle:
-        reserved = HANDLE
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
-        self.failing: dict[str, Result] = {}
-        self.free_bytes = 8 * MIB
-        self._word = ctypes.c_uint32(77)
-        self._epoch = 0
-        self.work_us = 0.0
-        """Device time of everything enqueued so far."""
-        self._reached_us: dict[int, float] = {}
-        self._happened: set[int] = set()
-        self._queued: list[int] = []
-
-    def __getattr__(self, name: str) -> Callable[..., tuple[Any, ...]]:
-        if not name.startswith("cu"):
-            raise AttributeError(name)
-
-        def call(*arguments: Any) -> tuple[Any, ...]:
-            self.told.append((name, *arguments))
-            if name in self.failing:
-                return (self.failing[name], None)
-            values = getattr(self, f"_{name}", lambda *_: ())(*arguments)
-            return values if values and isinstance(values[0], Result) else (Result(0), *values)
-
-        return call
-
-    def names(self) -> list[str]:
-        return [entry[0] for entry in self.told]
-
-    def _cuDeviceGet(self, ordinal: int) -> tuple[Any, ...]:
-        return (f"device {ordinal}",)
-
-    def _cuDevicePrimaryCtxRetain(self, device: str) -> tuple[Any, ...]:
-        return (f"context of {device}",)
-
-    def _cuDriverGetVersion(self) -> tuple[Any, ...]:
-        return (13010,)
-
-    def _cuMemGetInfo(self) -> tuple[Any, ...]:
-        return (self.free_bytes, 8 * MIB)
-
-    def _cuMemAlloc(self, nbytes: int) -> tuple[Any, ...]:
-        if nbytes > self.free_bytes:
-            return (Result.OUT_OF_MEMORY, None)
-        address = 0x7F00_0000_0000 + len(self.told) * 64 * MIB
-        self.free_bytes -= nbytes
-        return (address,)
-
-    def _cuIpcGetMemHandle(self, _address: int) -> tuple[Any, ...]:
-        return (SimpleNamespace(reserved=HANDLE),)
-
-    def _cuIpcOpenMemHandle(self, _handle: Any, _flags: int) -> tuple[Any, ...]:
-        return (0x7E00_0000_0000,)
-
-    def _cuMemHostAlloc(self, _nbytes: int, _flags: int) -> tuple[Any, ...]:
-        return (ctypes.addressof(self._word),)
-
-    def _cuMemHostGetDevicePointer(self, address: int, _flags: int) -> tuple[Any, ...]:
-        return (address + 1,)
-
-    def _cuModuleLoadData(self, _image: bytes) -> tuple[Any, ...]:
-        return ("module",)
-
-    def _cuModuleGetFunction(self, _module: str, _name: bytes) -> tuple[Any, ...]:
-        return ("kernel",)
-
-    def _cuLaunchKernel(self, *arguments: Any) -> tuple[Any, ...]:
-        self._epoch = arguments[9][0][3]
-        return ()
-
-    def _cuEventCreate(self, _flags: int) -> tuple[Any, ...]:
-        return (len(self.told),)
-
-    def _cuEventRecord(self, event: int, _stream: int) -> tuple[Any, ...]:
-        self._happened.discard(event)
-        self._reached_us[event] = self.work_us
-        self._queued.append(event)
-        return ()
-
-    def _cuEventQuery(self, event: int) -> tuple[Any, ...]:
-        return () if self._is_past(event) else (Result.NOT_READY,)
-
-    def _cuEventSynchronize(self, event: int) -> tuple[Any, ...]:
-        assert self._is_past(event), "this would wait for ever"
-        return ()
-
-    def _cuEventElapsedTime(self, start: int, end: int) -> tuple[Any, ...]:
-        return ((self._reached_us[end] - self._reached_us[start]) / 1000,)
-
-    def _cuGetErrorName(self, status: Result) -> tuple[Any, ...]:
-        return (f"CUDA_ERROR_{status.name}".encode(),)
-
-    def _cuGetErrorString(self, _status: Result) -> tuple[Any, ...]:
-        return (b"it went wrong",)
-
-    def _is_past(self, event: int) -> bool:
-        if self._word.value >= self._epoch:
-            self._happened.update(self._queued)
-            self._queued.clear()
-        return event in self._happened
-
-
-class FakeTorch:
-    """The corner of torch that is used."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.version = SimpleNamespace(cuda="13.0")
-        self.properties = SimpleNamespace(
-            name="NVIDIA H200",
-            major=9,
-            minor=0,
-            multi_processor_count=132,
-            max_threads_per_multi_processor=2048,
-            L2_cache_size=62_914_560,
-            uuid="8f6b0000-aaaa",
-        )
-        self.cuda = SimpleNamespace(
-            init=lambda: self.told.append("init"),
-            set_device=lambda index: self.told.append(f"set_device {index}"),
-            synchronize=lambda index: self.told.append(f"synchronize {index}"),
-            get_device_properties=lambda _index: self.properties,
-            current_stream=lambda _index: SimpleNamespace(cuda_stream=0),
-            empty_cache=lambda: self.told.append("empty_cache"),
-            max_memory_allocated=lambda _index: 4096,
-            reset_peak_memory_stats=lambda index: self.told.append(f"reset {index}"),
-        )
-
-    def zeros(self, *shape: int, device: str) -> None:
-        self.told.append(f"zeros {shape} {device}")
-
-    def as_tensor(self, source: Any, *, device: str) -> Any:
-        return FakeTensor(source, device)
-
-
-class FakeTensor:
-    def __init__(self, source: Any, device: str) -> None:
-        self.interface = source.__cuda_array_interface__
-        self.device = device
-
-    def view(self, _what: Any) -> FakeTensor:
-        return self
-
-
-@pytest.fixture
-def bindings() -> FakeBindings:
-    return FakeBindings()
-
-
-@pytest.fixture
-def torch() -> FakeTorch:
-    return FakeTorch()
-
-
 @pytest.fixture(autouse=True)
-def device_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")  # and back, whatever a test does
-
-
-@pytest.fixture
-def context(bindings: FakeBindings, torch: FakeTorch) -> CudaContext:
-    return CudaContext(DEVICE, torch=torch, bindings=bindings)
+def _variables(device_order: None) -> None:
+    """Undo what opening a context sets."""
 
 
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def test_a_buffer_travels_as_the_drivers_handle(
-    context: CudaContext, bindings: FakeBindings
-) -> None:
+def test_a_buffer_travels_as_the_drivers_handle(context: CudaContext, bindings: Any) -> None:
     exported = context.allocate(10).handle()
     mapped = context.open_buffer(exported)
     view: Any = mapped.tensor(DType.UINT8, (4,), offset_bytes=6)
@@ -229,9 +48,7 @@ def test_a_buffer_travels_as_the_drivers_handle(
     assert view.device == "cuda:1"
 
 
-def test_torchs_cache_is_given_back_before_giving_up(
-    context: CudaContext, torch: FakeTorch
-) -> None:
+def test_torchs_cache_is_given_back_before_giving_up(context: CudaContext, torch: Any) -> None:
     with pytest.raises(MemoryError):
         context.allocate(9 * MIB)
 
@@ -242,14 +59,14 @@ def test_torchs_cache_is_given_back_before_giving_up(
 
 
 @pytest.fixture
-def queue(bindings: FakeBindings) -> HeldQueue:
+def queue(bindings: Any) -> HeldQueue:
     driver = Driver(bindings, 0)
     hold = Hold(driver, multiprocessors=132, threads_each=2048)
     return HeldQueue(driver, hold, current_stream=lambda: 0, synchronize=lambda: None)
 
 
 def test_a_batch_is_enqueued_between_two_events_behind_a_full_device(
-    queue: HeldQueue, bindings: FakeBindings
+    queue: HeldQueue, bindings: Any
 ) -> None:
     bindings.told.clear()
 
@@ -277,7 +94,7 @@ def test_a_batch_is_enqueued_between_two_events_behind_a_full_device(
     assert (batch.calls, batch.held, batch.device_us) == (2, True, 250.0)
 
 
-def test_a_hold_that_ended_early_is_noticed(queue: HeldQueue, bindings: FakeBindings) -> None:
+def test_a_hold_that_ended_early_is_noticed(queue: HeldQueue, bindings: Any) -> None:
     def outlast(index: int) -> None:
         if index == 1:
             bindings._epoch = 0  # the kernel's own time limit
@@ -287,7 +104,7 @@ def test_a_hold_that_ended_early_is_noticed(queue: HeldQueue, bindings: FakeBind
     assert not batch.held
 
 
-def test_the_device_is_let_go_when_a_call_raises(queue: HeldQueue, bindings: FakeBindings) -> None:
+def test_the_device_is_let_go_when_a_call_raises(queue: HeldQueue, bindings: Any) -> None:
     def fail(_index: int) -> None:
         raise ZeroDivisionError
 
@@ -301,7 +118,7 @@ def test_the_device_is_let_go_when_a_call_raises(queue: HeldQueue, bindings: Fak
 
 
 def test_opening_joins_the_context_that_torch_uses(
-    context: CudaContext, bindings: FakeBindings, torch: FakeTorch
+    context: CudaContext, bindings: Any, torch: Any
 ) -> None:
     assert torch.told == ["init", "set_device 1", "zeros (1,) cuda:1", "synchronize 1"]
     assert bindings.told[-1] == ("cuCtxSetCurrent", "context of device 1")
@@ -321,16 +138,18 @@ def test_versions_name_driver_runtime_and_gpu(context: CudaContext) -> None:
     }
 
 
-def test_peak_memory_is_torchs(context: CudaContext, torch: FakeTorch) -> None:
+def test_peak_memory_is_torchs(context: CudaContext, torch: Any) -> None:
     context.reset_peak_memory()
 
     assert context.peak_memory_bytes() == 4096
     assert torch.told[-1] == "reset 1"
 
 
-def test_sampling_returns_device_time_per_call(
-    context: CudaContext, bindings: FakeBindings
+def test_without_records_sampling_is_by_events_and_says_why(
+    context: CudaContext, bindings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "cupti.cupti", None)
+
     def call(_index: int) -> None:
         bindings.work_us += 100.0
 
@@ -338,13 +157,11 @@ def test_sampling_returns_device_time_per_call(
 
     assert found.samples_us == pytest.approx((100.0,) * 10)
     assert found.method == "events around a held queue"
-    assert found.reason is None
+    assert str(found.reason).startswith("no activity records: activity records need cupti-python: ")
 
 
-def test_a_driver_without_a_compiler_is_a_reason(
-    context: CudaContext, bindings: FakeBindings
-) -> None:
-    bindings.failing["cuModuleLoadData"] = Result.INVALID_PTX
+def test_a_driver_without_a_compiler_is_a_reason(context: CudaContext, bindings: Any) -> None:
+    bindings.failing["cuModuleLoadData"] = bindings.Result.INVALID_PTX
 
     found = context.sample(lambda _index: None, budget_s=0.2)
 
@@ -356,25 +173,62 @@ def test_a_driver_without_a_compiler_is_a_reason(
     )
 
 
-def test_a_fault_of_the_device_is_not_a_reason(
-    context: CudaContext, bindings: FakeBindings
-) -> None:
-    bindings.failing["cuEventSynchronize"] = Result.ILLEGAL_ADDRESS
+def test_a_fault_of_the_device_is_not_a_reason(context: CudaContext, bindings: Any) -> None:
+    bindings.failing["cuEventSynchronize"] = bindings.Result.ILLEGAL_ADDRESS
 
     with pytest.raises(CudaError, match="cuEventSynchronize failed: CUDA_ERROR_ILLEGAL_ADDRESS"):
         context.sample(lambda _index: None, budget_s=0.2)
 
 
-def test_another_gpu_than_the_one_listed_is_refused(
-    bindings: FakeBindings, torch: FakeTorch
+def test_conditions_without_the_management_bindings_are_a_reason(
+    context: CudaContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+    found = context.conditions()
+
+    assert found.clock_mhz is None
+    assert found.reason is not None
+    assert found.reason.startswith("clocks and power need nvidia-ml-py: ")
+
+
+def test_conditions_are_those_of_the_gpu_that_torch_opened(
+    context: CudaContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nvml:
+        class NVMLError(Exception):
+            value = 3
+
+        @staticmethod
+        def nvmlInit() -> None:
+            pass
+
+        @staticmethod
+        def nvmlDeviceGetHandleByUUID(uuid: str) -> str:
+            return uuid
+
+        def __getattr__(self, name: str) -> Callable[..., int]:
+            def call(handle: str, *arguments: int) -> int:
+                assert handle == "GPU-8f6b0000-aaaa"
+                if name == "nvmlDeviceGetTemperature":
+                    return 51
+                raise self.NVMLError("Not Supported")
+
+            return call
+
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())  # type: ignore[arg-type]
+
+    assert context.conditions().temperature_c == 51.0
+
+
+def test_another_gpu_than_the_one_listed_is_refused(bindings: Any, torch: Any) -> None:
     torch.properties.major = 8
 
     with pytest.raises(HarnessError, match=r'"cuda:1" should be NVIDIA H200 \(sm_90\)'):
         CudaContext(DEVICE, torch=torch, bindings=bindings)
 
 
-def test_a_torch_without_cuda_is_unavailable(bindings: FakeBindings, torch: FakeTorch) -> None:
+def test_a_torch_without_cuda_is_unavailable(bindings: Any, torch: Any) -> None:
     def refuse() -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")
 

@@ -46,6 +46,30 @@ def test_the_device_is_what_torch_opens(device: Device, context: DeviceContext) 
     assert context.versions()["driver"] == device.driver
 
 
+def test_conditions_are_read_from_a_busy_device(context: DeviceContext) -> None:
+    import torch
+
+    pytest.importorskip("pynvml")
+    a = torch.rand(4096, 4096, device=context.torch_device)
+    for _ in range(20):
+        a @ a
+    context.synchronize()
+
+    found = context.conditions()
+
+    assert found is not None
+    assert found.clock_mhz is not None
+    assert found.clock_mhz > 0
+    assert found.memory_clock_mhz is not None
+    assert found.throttle_reasons is not None
+    assert found.power_w is not None
+    assert found.power_limit_w is not None
+    assert 0 < found.power_w < 1.5 * found.power_limit_w
+    assert found.temperature_c is not None
+    assert 0 < found.temperature_c < 120
+    assert found.other_processes is not None or found.reason is not None
+
+
 def test_views_of_a_buffer_alias_its_bytes(context: DeviceContext) -> None:
     import torch
 

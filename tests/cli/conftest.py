@@ -41,7 +41,7 @@ class Sum(Problem):
 
     @property
     def public_files(self):
-        return (HERE / "public" / "inputs.py", HERE / "public" / "reference.py")
+        return tuple(HERE / "public" / f for f in ("inputs.py", "reference.py", "shapes.json"))
 
     def inputs(self, w):
         return (spec("x", w), spec("y", w))
@@ -141,6 +141,7 @@ def install_pack() -> Callable[[Any, str], Any]:
         (site / "odd" / "__init__.py").write_text(source)
         (site / "odd" / "public" / "inputs.py").write_text(_INPUTS)
         (site / "odd" / "public" / "reference.py").write_text(_REFERENCE)
+        (site / "odd" / "public" / "shapes.json").write_text('{"regimes": ["nominal", "large"]}')
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1\n")
         (info / "entry_points.txt").write_text("[atrex_eval]\nodd = odd\n")
         return cli.with_variables(PYTHONPATH=f"{cli.environment['PYTHONPATH']}:{site}")

@@ -80,6 +80,13 @@ def _check(ran: Any, code: int, error: str, hint: str) -> None:
             id="profile",
         ),
         pytest.param(
+            ("problems", "lst"),
+            2,
+            "'atrex-eval problems' has no command 'lst'",
+            "available: lint, show",
+            id="command of a group",
+        ),
+        pytest.param(
             (*_HAMMER, "--workload", "huge*"),
             5,
             r"no workload matches 'huge\*' at this scale",
@@ -307,7 +314,7 @@ def test_full_disk_under_the_journal_leaves_the_results_on_stdout(cli: Any) -> N
     error, hint = ran.err.splitlines()
     assert error == "error: cannot write journal '/dev/full': no space left on device"
     assert hint.startswith("hint: free some space ")
-    assert "1 evaluations: 1 passed" in ran.out
+    assert "1 evaluation: 1 passed" in ran.out
 
 
 def test_full_disk_under_the_report_leaves_it_on_stdout(cli: Any) -> None:

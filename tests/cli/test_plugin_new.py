@@ -43,11 +43,12 @@ def test_a_new_problem_is_listed(installed: Any) -> None:
     assert (row["published"], row["smoke"]) == (2, 3)
 
 
-def test_a_new_problem_lints_clean(installed: Any) -> None:
+def test_a_new_problem_lints_clean_but_for_what_its_author_alone_knows(installed: Any) -> None:
     ran = installed.run("problems", "lint", "centred", "--format", "json")
 
-    assert ran.code == 0, ran.err
+    assert ran.code == 1, ran.err
     findings = ran.document["findings"]
+    assert [f["name"] for f in findings if f["change"]] == ["provenance"]
     mutants = {f["name"] for f in findings if f["kind"] == "mutant"}
     variants = {f["name"] for f in findings if f["kind"] == "variant"}
     assert {"zeros", "not_centred", "narrow_mean"} <= mutants
@@ -96,6 +97,11 @@ def test_one_more_operator_goes_into_a_pack(
         (["norm", "--output", "o" * 300], "is no folder"),
         (["norm", "--into", "o" * 300], "is not the folder of a pack"),
         (["norm", "--into", ".", "--pack", "p"], "--into and --pack exclude each other"),
+        (["norm", "--into", ".", "--output", "."], "--into and --output exclude each other"),
+        (["torch"], "'torch' is the name of an installed module"),
+        (["json", "--into", "."], "'json' is the name of an installed module"),
+        (["sys"], "'sys' is the name of an installed module"),
+        (["norm", "--pack", "production"], "'atrex_problems_production' is installed already"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

@@ -129,7 +129,7 @@ def test_sound_pack_is_all_right(sound_cli: Any, sound: Any) -> None:
     assert (sound.code, sound.err) == (0, "")
     heading, row, empty, totals, conditions = sound.out.splitlines()
     assert heading.split()[:3] == ["problem", "workloads", "checks"]
-    assert row.split()[:5] == ["odd_sum", "3", "18/18", "5/5", "3/3"]
+    assert row.split()[:5] == ["odd_sum", "3", "21/21", "5/5", "3/3"]
     assert empty == ""
     assert totals.startswith("1 problem, 3 workloads; strict: 5/5 mutants killed, 3/3 honest")
     assert conditions.startswith("seed 3, at least 5 cases, smoke scale, device cpu (")
@@ -155,7 +155,7 @@ def test_document_has_every_finding_and_what_they_add_up_to(sound_cli: Any) -> N
         "right": 3,
         "accepted": 3,
     }
-    assert len(document["findings"]) == 7 + 3 * (11 + 3 + 5)
+    assert len(document["findings"]) == 10 + 3 * (11 + 3 + 5)
     killed = [f for f in document["findings"] if f["name"] == "only_x"]
     assert {f["regime"] for f in killed} == {"nominal"}
     assert all(f["share"] > 1 and f["change"] is None for f in killed)

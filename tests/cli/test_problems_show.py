@@ -52,23 +52,39 @@ def test_show_tells_what_a_problem_is(with_pack: Any) -> None:
     assert sheet["mutants"][-2:] == ["rolled", "right"]
 
 
+def test_show_takes_a_glob_and_orders_what_it_matches(with_pack: Any) -> None:
+    cli = with_pack("class Many(Sum):\n    rows = (1, 10, 2, 3)\n\nPROBLEMS = [Many()]")
+
+    table = cli.run("problems", "show", "odd_sum", "--workload", "r[12]*")
+    document = cli.run(
+        "problems", "show", "odd_sum", "--workload", "r[12]*", "--format", "json"
+    ).document
+
+    assert "smoke       4 workloads: r1, r2, r3, r10" in table.out.splitlines()
+    shown = [line for line in table.out.splitlines() if line.startswith("workload ")]
+    assert [line.split()[1] for line in shown] == ["r1", "r2", "r10"]
+    assert document["problem"]["workload"]["id"] == "r1"
+    assert [more["workload"]["id"] for more in document["more"]] == ["r2", "r10"]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "error", "hint"),
+    ("arguments", "code", "error", "hint"),
     [
-        (("acme_scale_sum",), "no problem is named 'acme_scale_sum'", "did you mean"),
+        (("acme_scale_sum",), 2, "no problem is named 'acme_scale_sum'", "did you mean"),
         (
             ("acme_scaled_sum", "--workload", "smal"),
-            "'acme_scaled_sum' has no workload 'smal'",
+            5,
+            "'acme_scaled_sum' has no workload that matches 'smal'",
             "did you mean 'small'?",
         ),
     ],
     ids=["problem", "workload"],
 )
 def test_show_of_what_there_is_not(
-    shared_cli: Any, arguments: tuple[str, ...], error: str, hint: str
+    shared_cli: Any, arguments: tuple[str, ...], code: int, error: str, hint: str
 ) -> None:
     ran = shared_cli.run("problems", "show", *arguments)
 
-    assert (ran.code, ran.out) == (2, "")
+    assert (ran.code, ran.out) == (code, "")
     assert ran.err.splitlines()[0] == f"error: {error}"
     assert ran.err.splitlines()[1].startswith(f"hint: {hint}")

@@ -137,6 +137,22 @@ def test_output_that_cannot_be_is_one_error(cli: Any, output: str, error: str, h
     assert (Path(cli.folder) / "full" / "mine").read_text() == "mine"
 
 
+def test_empty_output_is_an_error(cli: Any) -> None:
+    ran = cli.run("release", "build", "--output", "", *_PROBLEMS)
+
+    _check_error(ran, 2, "invalid value for '--output': name a folder: this is empty", "see .*")
+    assert not (Path(cli.folder) / "manifest.json").exists()
+
+
+def test_folder_without_a_manifest_is_no_release(cli: Any) -> None:
+    (Path(cli.folder) / "out").mkdir()
+
+    ran = cli.run("release", "verify", "out")
+
+    hint = "name a folder that `atrex-eval release build` has written"
+    _check_error(ran, 2, "'out' is no release: it has no manifest.json", hint)
+
+
 def test_problem_without_a_public_half_is_named(cli: Any) -> None:
     ran = cli.run("release", "build", "--output", "out", "--problem", "acme*")
 

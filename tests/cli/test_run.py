@@ -134,9 +134,9 @@ def test_without_a_candidate_the_bundled_kernels_run(cli: Any) -> None:
 
     assert ran.code == 0
     header, row = ran.out.splitlines()[:2]
-    assert header.split()[:6] == ["problem", "workload", "compile", "correct", "perf", "authentic"]
+    assert header.split()[:6] == ["problem", "workload", "comp", "corr", "perf", "auth"]
     assert row.split()[:6] == ["acme_scaled_sum", "small", "pass", "pass", "pass", "pass"]
-    assert "1 evaluations: 1 passed" in ran.out
+    assert "1 evaluation: 1 passed" in ran.out
     (journal,) = (cli.folder / "state" / "atrex-eval").iterdir()
     assert ran.err == f"journal: {journal}\n"
     assert cli.leftovers() == ({}, [])
@@ -202,7 +202,7 @@ def test_failed_candidate_is_told_where_it_is_wrong(failed: Any) -> None:
         "failed: acme_scaled_sum/acme_scaled_sum [small] correctness: case 0 (nominal): "
         "output 'out': 1 of 165 elements (0.606%) are wrong, first at [2, 7] (got 1000, expected "
     )
-    assert "1 evaluations: 1 failed" in failed.out
+    assert "1 evaluation: 1 failed" in failed.out
 
 
 def test_broken_plugins_are_set_aside_and_the_run_goes_on(faulty_cli: Any) -> None:

@@ -55,7 +55,7 @@ def test_code_is_the_verdict_and_the_journal_is_kept(
     ran = _shell(shared_cli, redirection, wrong, *_HAMMER, "--journal", journal.name)
 
     assert ran.returncode == 1
-    assert ("1 evaluations: 1 failed" in ran.stdout) is shows
+    assert ("1 evaluation: 1 failed" in ran.stdout) is shows
     assert "Traceback" not in ran.stderr
     assert all(line.startswith(b'{"schema":') for line in journal.read_bytes().splitlines())
     assert len(journal.read_bytes().splitlines()) == 2

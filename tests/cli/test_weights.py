@@ -89,7 +89,7 @@ def test_the_table_says_what_the_sum_means(make_cli: MakeCli) -> None:
 
 @pytest.mark.parametrize("by", ["workload", "phase"])
 def test_other_tables_are_of_what_was_asked_for(make_cli: MakeCli, by: str) -> None:
-    ran = make_cli().run("weights", "show", "layer_norm", "--by", by)
+    ran = make_cli().run("weights", "show", "--problem", "layer_norm", "--by", by)
 
     assert ran.code == 0
     assert "layer_norm" in ran.out

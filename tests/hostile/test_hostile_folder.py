@@ -1,7 +1,8 @@
 """Every broken candidate of the folder, in one run: each is charged to the right gate.
 
-A candidate says itself, in its first lines, which gate it must fail and what the reason must look
-like. `a_first_honest` and `z_last_honest` stand at both ends of the run.
+A candidate says itself, in its first lines, which gate it must fail, what the reason must look
+like, and which layer must have caught it. `a_first_honest` and `z_last_honest` stand at both ends
+of the run.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Expected:
     gate: str
     reason: str
     flags: frozenset[str]
+    caught_by: str = ""
 
     @classmethod
     def of(cls, path: Path) -> Expected:
@@ -44,7 +46,12 @@ class Expected:
             else:
                 said[key] = value
         flags = frozenset(said.get("flags", "").split())
-        return cls(gate=said["gate"], reason=said.get("reason", ""), flags=flags)
+        return cls(
+            gate=said["gate"],
+            reason=said.get("reason", ""),
+            flags=flags,
+            caught_by=said.get("caught_by", ""),
+        )
 
 
 @frozen
@@ -94,6 +101,9 @@ def test_candidate_is_charged_to_the_gate_it_names(run: Run, name: str) -> None:
         assert outcomes == {**dict.fromkeys(passed, "passed"), expected.gate: "failed"}
         assert re.search(expected.reason, found["gates"][expected.gate]["reason"])
     assert expected.flags <= set(found["flags"])
+    if expected.caught_by:
+        gate = "performance" if expected.gate == "passed" else expected.gate
+        assert found["gates"][gate]["details"]["caught_by"] == expected.caught_by
 
 
 @pytest.mark.slow

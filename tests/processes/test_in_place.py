@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from atrex_core import (
     Workload,
 )
 from atrex_core.processes.messages import Setup
+from atrex_core.referee import held_clock
 from atrex_core.referee import main as referee
 from atrex_core.referee.bench import Bench
 from atrex_core.referee.docket import Docket, Limits
@@ -57,6 +59,9 @@ class Model(torch.nn.Module):
         step(x.numpy(), state.numpy(), out.numpy())
         return {{"out": out, "state": {returned}}}
 """
+
+
+_KEEP = "self.done.add(state.data_ptr()); kept = state; state = state.clone() if known else state"
 
 
 class Pool(Problem):
@@ -182,6 +187,10 @@ def test_an_output_may_be_its_input_updated_or_a_new_tensor(
     assert outcomes(trial) == PASSED
     assert trial.measurement is not None
     assert trial.measurement.timing.call_us is not None
+    conditions = trial.measurement.timing.conditions
+    assert conditions is not None
+    assert conditions.before.load_1min is not None
+    assert conditions.after.cpus == len(os.sched_getaffinity(0))
 
 
 def test_a_view_of_the_input_is_not_the_input(judge: Callable[..., Trial]) -> None:
@@ -239,12 +248,23 @@ def test_an_input_that_is_no_output_must_not_change(judge: Callable[..., Trial])
 
 
 def test_a_state_left_alone_when_timed_is_found_out(judge: Callable[..., Trial]) -> None:
-    trial = judge("state", "state = state if self.calls < 7 else state.clone()")
-    lazy = judge("state if self.calls < 7 else self.old", "self.old = state.clone()")
+    trial = judge("state", "state = state if self.calls < 12 else state.clone()")
+    lazy = judge("state if self.calls < 12 else self.old", "self.old = state.clone()")
 
     assert outcomes(trial) == PASSED  # a new tensor with the right values is fine at any time
     assert lazy.gates[Gate.PERFORMANCE].outcome is Outcome.FAILED
     assert "a timed call answered wrongly" in str(lazy.gates[Gate.PERFORMANCE].reason)
+
+
+def test_a_state_that_is_updated_once_and_then_left_alone_is_found_out(
+    judge: Callable[..., Trial],
+) -> None:
+    done = "self.done = getattr(self, 'done', set()); known = state.data_ptr() in self.done"
+    trial = judge("kept if known and self.calls > 12 else state", f"{done}; {_KEEP}")
+
+    result = trial.gates[Gate.PERFORMANCE]
+    assert "a timed call answered wrongly: output 'state'" in str(result.reason)
+    assert result.details["caught_by"] == held_clock.CAUGHT_BY
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_allocated(
@@ -277,9 +297,9 @@ def test_one_set_will_do_where_two_large_ones_do_not_fit(
     pool = Pool()
     workload = pool.workloads[0]
     monkeypatch.setattr(bench.context, "last_level_cache_bytes", 100)
-    two, one = (bench.needed_bytes(pool, workload, sets) for sets in (2, 1))
+    two, one = (bench.needed_bytes(pool, workload, sets, held=sets) for sets in (2, 1))
 
     assert bench.rotation(pool, workload, two) == (2, True)
     assert bench.rotation(pool, workload, two - 1) == (1, True)
     assert bench.rotation(pool, workload, one - 1) == (1, True)
-    assert bench.rotation(pool, workload, None) == (2, True)
+    assert bench.rotation(pool, workload, None) == (32, True)  # enough for a slope

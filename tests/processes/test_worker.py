@@ -14,6 +14,7 @@ import pytest
 from atrex_core import Container, Device, Stage, TensorSpec
 from atrex_core.model import DType
 from atrex_core.processes import linux
+from atrex_core.processes.fork_server import ForkServerProcess
 from atrex_core.processes.messages import (
     Call,
     CloseWorkload,
@@ -26,7 +27,7 @@ from atrex_core.processes.messages import (
     Run,
     Start,
 )
-from atrex_core.processes.workers import Died, ForkServerProcess, Worker
+from atrex_core.processes.workers import Died, Worker
 from atrex_core.referee.arena import Arena
 
 _DEVICE = Device(id="anvil:0", accelerator="anvil", vendor="acme", name="Acme Anvil 2", arch="av2")
@@ -37,7 +38,7 @@ Spawn = Callable[..., Worker]
 
 _PRELUDE = """
 import ctypes, gc, os, signal, struct, time
-import torch
+import torch; from atrex_core import Stage
 from atrex_core.processes.channel import Channel
 from atrex_core.processes.messages import *
 
@@ -97,7 +98,7 @@ def _opening(arena: Arena) -> dict[str, Any]:
         "container": Container.TENSOR,
         "buffers": handles,
         "input_sets": arena.input_sets,
-        "outputs": arena.outputs,
+        "output_sets": arena.output_sets,
     }
 
 

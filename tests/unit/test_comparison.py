@@ -301,6 +301,28 @@ def test_inputs_are_left_as_they_are() -> None:
     assert torch.equal(honest, before[2])
 
 
+def test_terms_that_cancel_are_judged_with_an_absolute_error() -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(64, 512, generator=rng) * 4
+    logits -= torch.logsumexp(logits, -1, keepdim=True)
+    logits[::2] += 1
+
+    def of(values: Any, *, by_threads: bool = False) -> Any:
+        if by_threads:
+            return values.exp().view(64, 8, -1).sum(1).sum(-1, keepdim=True).log()
+        return torch.logsumexp(values, -1, keepdim=True)
+
+    def passes(actual: Any, **more: Any) -> bool:
+        one, rule = spec(64, 1, dtype=DType.FP32), Tolerance(dtype=DType.FP32, **more)
+        return compare(one, rule, actual, of(logits.double()), of(logits)).passed
+
+    other_order, narrow = of(logits, by_threads=True), of(logits.bfloat16().float())
+
+    assert not passes(other_order)
+    assert passes(other_order, absolute=4e-7)
+    assert not passes(narrow, absolute=4e-7)
+
+
 def test_a_cap_below_the_element_rule_is_refused() -> None:
     with pytest.raises(ValueError, match=r"cap 1\.0 is below element 2\.0"):
         Tolerance(dtype=DType.BF16, cap=1.0)

@@ -15,8 +15,10 @@ from atrex_core import (
     Bound,
     Candidate,
     Ceiling,
+    Conditions,
     Device,
     Evaluation,
+    Gap,
     Gate,
     GateResult,
     Isolation,
@@ -28,12 +30,15 @@ from atrex_core import (
     Protocol,
     Scale,
     Share,
+    ThrottleReason,
     Timing,
+    TimingConditions,
     UsageError,
 )
 from atrex_core.journal import Damage, Encoding, Journal, upgraded
 
-FROZEN = Path(__file__).parents[1] / "journals" / "v1.jsonl"
+FROZEN_1 = Path(__file__).parents[1] / "journals" / "v1.jsonl"
+FROZEN_2 = FROZEN_1.with_name("v2.jsonl")
 SOURCE = b"import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # \xc3\xa9\n"
 PASSED = GateResult(outcome=Outcome.PASSED, details={"cases": 5})
 EVALUATION = Evaluation(
@@ -87,13 +92,38 @@ def test_an_evaluation_is_one_line_that_reads_back_equal(path: Path, written: An
     data = written(path, EVALUATION)
 
     assert data.count(b"\n") == 1
-    assert data.startswith(b'{"schema": 1, "kind": "evaluation", "id": "1a2b3c", ')
+    assert data.startswith(b'{"schema": 2, "kind": "evaluation", "id": "1a2b3c", ')
     assert data.endswith(b"}\n")
     assert list(Journal(path)) == [EVALUATION]
 
 
+NOW = evolve(
+    EVALUATION,
+    timing=Timing(
+        device_us=3.25,
+        call_us=4.5,
+        method="held queue",
+        samples_us=(3.25, 3.5, 3.0),
+        held_us=3.75,
+        conditions=TimingConditions(
+            before=Conditions(clock_mhz=1980.0, throttle_reasons=(ThrottleReason.IDLE,)),
+            after=Conditions(clock_mhz=1755.0, throttle_reasons=(), power_w=512.5),
+        ),
+    ),
+    gap=Gap(
+        launch_us=1.25,
+        device_us=1.75,
+        fallback_us=None,
+        limiter=Limiter.LATENCY,
+        launch_floor_us=2.0,
+        unmeasured={"fallback": "nobody has looked"},
+    ),
+)
+"""With everything that schema 2 added."""
+
+
 def test_a_frozen_journal_of_schema_1_reads_back(path: Path) -> None:
-    journal = Journal(FROZEN)
+    journal = Journal(FROZEN_1)
 
     assert list(journal) == [EVALUATION, evolve(EVALUATION, id="9f8e7d", timing=None)]
     assert [record.content for record in journal.candidates().values()] == [SOURCE]
@@ -103,10 +133,18 @@ def test_a_frozen_journal_of_schema_1_reads_back(path: Path) -> None:
 def test_this_release_writes_what_is_frozen(path: Path) -> None:
     with Journal(path) as journal:
         journal.add_candidate(CANDIDATE)
-        journal.append(EVALUATION)
-        journal.append(evolve(EVALUATION, id="9f8e7d", timing=None))
+        journal.append(NOW)
+        journal.append(evolve(NOW, id="9f8e7d", timing=None, gap=None))
 
-    assert path.read_bytes() == FROZEN.read_bytes()
+    assert path.read_bytes() == FROZEN_2.read_bytes()
+
+
+def test_a_frozen_journal_of_schema_2_reads_back() -> None:
+    journal = Journal(FROZEN_2)
+
+    assert list(journal) == [NOW, evolve(NOW, id="9f8e7d", timing=None, gap=None)]
+    assert [record.content for record in journal.candidates().values()] == [SOURCE]
+    assert journal.damaged == ()
 
 
 def test_a_candidate_is_written_once_and_can_be_rebuilt(path: Path) -> None:
@@ -119,7 +157,7 @@ def test_a_candidate_is_written_once_and_can_be_rebuilt(path: Path) -> None:
     (line,) = path.read_text().splitlines()
     record = Journal(path).candidates()[CANDIDATE.digest]
     assert json.loads(line) == {
-        "schema": 1,
+        "schema": 2,
         "kind": "candidate",
         "digest": CANDIDATE.digest,
         "backend": "acmelang",
@@ -205,7 +243,7 @@ GARBAGE = {
     "text": (b"hello", "half-written or not JSON: "),
     "not utf-8": (b"\xff\xfe", "half-written or not JSON: "),
     "zeros": (b"\0" * 100, "half-written or not JSON: "),
-    "nan": (b'{"schema": 1, "kind": "evaluation", "seconds": NaN}', "half-written or not JSON: "),
+    "nan": (b'{"schema": 2, "kind": "evaluation", "seconds": NaN}', "half-written or not JSON: "),
     "list": (b"[1]", "not a record: it has no schema number"),
     "no schema": (b'{"kind": "evaluation"}', "not a record: it has no schema number"),
     "schema 0": (b'{"schema": 0}', "not a record: it has no schema number"),
@@ -213,7 +251,7 @@ GARBAGE = {
     "no kind": (b'{"schema": 1}', "not a record: its kind is None"),
     "unknown kind": (b'{"schema": 1, "kind": "note"}', "not a record: its kind is 'note'"),
     "no fields": (
-        b'{"schema": 1, "kind": "evaluation"}',
+        b'{"schema": 2, "kind": "evaluation"}',
         "not a valid Evaluation: required field missing @ $.id",
     ),
     "unknown field": (
@@ -278,14 +316,14 @@ def test_joining_behind_a_half_written_line_loses_only_that_line(path: Path, wri
 
 
 def test_a_newer_schema_is_refused(path: Path, written: Any) -> None:
-    path.write_bytes(written(path, EVALUATION) + b'{"schema": 2, "kind": "evaluation"}\n')
+    path.write_bytes(written(path, EVALUATION) + b'{"schema": 3, "kind": "evaluation"}\n')
 
     with pytest.raises(UsageError) as caught:
         list(Journal(path))
     with pytest.raises(UsageError), Journal(path):
         pass
 
-    assert str(caught.value) == f"'{path}' line 2 has schema 2; this release reads up to 1"
+    assert str(caught.value) == f"'{path}' line 2 has schema 3; this release reads up to 2"
     assert caught.value.hint == "upgrade atrex-eval"
 
 

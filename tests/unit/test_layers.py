@@ -26,7 +26,7 @@ PUBLIC = {"atrex_core", "atrex_core.packs", "atrex_core.testing"}
 MAX_LINES = 400
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_project", "beside", "errors", "memory", "printable", "suggest"),
+    ("_project", "beside", "errors", "memory", "precision", "printable", "suggest", "traces"),
     ("scaffold",),
     ("model",),
     ("interfaces", "tensors", "codec", "profile_files"),
@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("plugins", "scoring"),
     ("candidates", "profile_choice"),
     ("processes", "planning", "report", "live"),
-    ("release",),
+    ("release", "calibration"),
     ("referee",),
     ("referee_process", "lint_process"),
     ("session",),

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from atrex_core import Adoption, Basis, Evaluation, Gate, Origin, Outcome, Phase, Weight, codec
+from atrex_core import (
+    Adoption,
+    Basis,
+    Evaluation,
+    Gate,
+    Origin,
+    Outcome,
+    Phase,
+    Share,
+    Weight,
+    codec,
+)
 from atrex_core.scoring import Selection, Summary, summarise
 
 PASS = dict.fromkeys(Gate, Outcome.PASSED)
@@ -131,6 +142,36 @@ def test_a_roofline_violation_is_left_out_of_the_median(
     assert headline(summary).device == pytest.approx(0.6 * 0.75 + 0.14)
 
 
+def test_a_violation_whose_gate_was_not_judged_does_not_withhold_the_headline(
+    complete: Any, evaluation: Any, headline: Any, whole: Selection
+) -> None:
+    gates = {**PASS, Gate.PERFORMANCE: Outcome.SKIPPED}
+    found = [e for e in complete() if e.workload != "g3"]
+    found.append(
+        evaluation(
+            "gemm",
+            "g3",
+            gates=gates,
+            flags=("roofline_violation",),
+            share_of_roofline=Share(device=3.0, call=2.0),
+        )
+    )
+    summary = summarise(found, whole)
+
+    assert summary.by_operator["gemm"].withheld == 1
+    assert summary.by_operator["gemm"].unmeasured == 0
+    assert headline(summary).device == pytest.approx(0.6 * 0.75 + 0.14)
+
+
+def test_a_violation_that_answers_wrongly_scores_zero(
+    complete: Any, evaluation: Any, whole: Selection
+) -> None:
+    found = [e for e in complete() if e.problem != "sort"]
+    found.append(evaluation("sort", "s1", gates=WRONG, flags=("roofline_violation",)))
+
+    assert summarise(found, whole).by_operator["sort"].s_device == 0.0
+
+
 def test_an_operator_of_violations_alone_scores_zero(
     complete: Any, evaluation: Any, headline: Any, whole: Selection
 ) -> None:
@@ -146,7 +187,7 @@ def test_a_share_slightly_above_one_is_kept(
     complete: Any, evaluation: Any, whole: Selection
 ) -> None:
     found = [e for e in complete() if e.problem != "sort"]
-    found.append(evaluation("sort", "s1", 1.04, flags=("above_sol_within_tolerance",)))
+    found.append(evaluation("sort", "s1", 1.04, flags=("above_roofline",)))
 
     assert summarise(found, whole).by_operator["sort"].s_device == 1.04
 

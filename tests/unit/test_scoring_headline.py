@@ -169,7 +169,7 @@ def test_unjudged_authenticity_withholds_the_second_headline_only(
 
     assert headline(summary).device == pytest.approx(0.62)
     assert summary.s_agg_dsl is None
-    assert summary.dsl_withheld == "authenticity was not judged for 1 workloads: sort s1"
+    assert summary.dsl_withheld == "authenticity was not judged for 1 workload: sort s1"
 
 
 def test_smoke_and_measured_roofs_still_fill_the_operators(

@@ -1,5 +1,6 @@
 # gate: authenticity
 # reason: ^forward launched no numba kernel from the candidate's own file; it launched borrowed$
+# caught_by: launches
 """Launches a kernel that somebody else wrote."""
 
 import numba

@@ -1,6 +1,7 @@
 # gate: authenticity
 # reason: ^the answer is still right with every numba launch suppressed: something else computed
 #         it$
+# caught_by: knock-out
 """Launches a kernel whose result it throws away."""
 
 import numba

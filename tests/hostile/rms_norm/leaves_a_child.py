@@ -1,5 +1,6 @@
 # gate: correctness
-# reason: ^forward left 6 process\(es\) behind: sleep \(\d+\), sleep \(\d+\), sleep \(\d+\)$
+# reason: ^forward left 7 process\(es\) behind: \w+ \(\d+\), sleep \(\d+\), \w+ \(\d+\)$
+# caught_by: processes left behind
 """Leaves a process running after each call."""
 
 import subprocess

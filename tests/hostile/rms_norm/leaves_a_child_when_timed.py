@@ -1,5 +1,6 @@
 # gate: performance
 # reason: ^forward left \d+ process\(es\) behind:
+# caught_by: processes left behind
 """Leaves a process running once correctness has been checked."""
 
 import os

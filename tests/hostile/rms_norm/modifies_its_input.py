@@ -1,5 +1,6 @@
 # gate: correctness
 # reason: ^case 0 \(nominal\): forward changed its input 'x'$
+# caught_by: outputs of a correctness case
 """Works in place."""
 
 import torch

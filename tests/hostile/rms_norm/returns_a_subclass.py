@@ -1,5 +1,6 @@
 # gate: correctness
 # reason: ^first call \(nominal\): output 'out' is a Lazy, not a plain torch.Tensor$
+# caught_by: contract of forward
 """Returns a tensor that could compute later, when nobody times it."""
 
 import torch

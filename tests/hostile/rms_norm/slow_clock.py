@@ -1,5 +1,6 @@
 # gate: passed
 # flags: clock_disputed
+# caught_by: time of a held queue
 """Makes every clock in its process run slower while it works."""
 
 import sys

@@ -1,6 +1,7 @@
 # gate: correctness
 # reason: ^case 0 \(nominal\): output 'out': \d+ of 8064 elements .* are wrong, first at \[\d,
 #         \d+\]
+# caught_by: outputs of a correctness case
 """Keeps the answer of the first call."""
 
 import torch

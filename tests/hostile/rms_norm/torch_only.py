@@ -1,5 +1,6 @@
 # gate: authenticity
 # reason: ^forward launched no numba kernel from the candidate's own file$
+# caught_by: launches
 """Computes with torch alone."""
 
 import torch

@@ -1,5 +1,6 @@
 # gate: passed
 # flags: clock_disputed
+# caught_by: time of a held queue
 """Makes nine calls out of ten look short, and the tenth as long as all of them together."""
 
 import sys

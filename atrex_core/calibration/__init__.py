@@ -1,0 +1,1 @@
+"""Measure what this very device reaches, and keep it. Only the process that measures has torch."""
