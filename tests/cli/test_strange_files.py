@@ -232,7 +232,8 @@ def test_markup_and_absurd_numbers_are_shown_as_they_are(
     assert (ran.code, ran.err) == (0, "")
     row = ran.out.splitlines()[1]
     assert row.split()[:3] == ["[/oops]", "[/]p\\x1b[31m", "[bold]w\\"]
-    assert row.split()[-4:] == ["1e+300", "1e+300", "[/red]", "[link=x]"]
+    assert row.split().count("1e+300") == 2
+    assert row.split()[-2:] == ["[/red]", "[link=x]"]
 
 
 def test_seed_that_is_no_integer_is_a_usage_error(cli: Any, hostile: list[dict[str, Any]]) -> None:

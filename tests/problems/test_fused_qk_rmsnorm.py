@@ -144,7 +144,8 @@ def test_each_regime_does_what_it_says() -> None:
     assert size.max() / size[size > 0].min() > 1e6
     assert drawn("shifted").mean(-1).min() > 1
     share = peaked.abs().amax(-1).square() / peaked.square().sum(-1)
-    assert (share > 0.9).double().mean() > 0.8
+    assert (share > 0.25).double().mean() > 0.8
+    assert share.std() > 0.1
     published, nominal = drawn("published"), drawn("nominal")
     assert ((published != nominal).sum(), nominal.max()) == (1, 16)
 

@@ -155,7 +155,9 @@ def test_each_regime_does_what_it_says() -> None:
     assert (variance == 0).sum() == 1
     assert drawn("biased", "bias").std() > 10 * drawn("biased", "weight").std()
     peaked = drawn("outliers")
-    assert (peaked.abs().amax(-1).square() / peaked.square().sum(-1)).min() > 0.8
+    share = peaked.abs().amax(-1).square() / peaked.square().sum(-1)
+    assert share.min() > 0.25
+    assert share.std() > 0.1
     assert peaked.square().mean(-1).max() / peaked.square().mean(-1).min() > 1e5
     assert (drawn("nominal") == 16).sum() == 1
     assert drawn("published").std().item() == pytest.approx(1, rel=0.05)
