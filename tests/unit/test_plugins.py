@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import textwrap
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -207,6 +208,15 @@ def test_broken_plugin_is_set_aside_and_the_rest_goes_on(
     assert [record.message for record in caplog.records] == [str(broken)]
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Listen to Ctrl-C: a shell lets its background jobs ignore it, and so their tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_interrupt_while_loading_reaches_the_user(site: Site) -> None:
     site.install("slow", "import signal; signal.raise_signal(signal.SIGINT)")
 
@@ -215,6 +225,7 @@ def test_interrupt_while_loading_reaches_the_user(site: Site) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_interrupt_that_nobody_sent_is_the_plugins_own(site: Site) -> None:
     site.install("rude", "raise KeyboardInterrupt")
 
