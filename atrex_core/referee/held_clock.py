@@ -20,12 +20,13 @@ from statistics import median
 from attrs import define, field, frozen
 
 from atrex_core.interfaces import Problem, Tensor
-from atrex_core.model import GateResult, Outcome, Workload
+from atrex_core.model import Workload
 from atrex_core.processes.gate import wait_for
 from atrex_core.processes.messages import Done, Enqueue, Run
 from atrex_core.processes.workers import Answer, Worker
 from atrex_core.referee.arena import Arena
-from atrex_core.referee.bench import Bench, Case, first_wrong, judge_outputs
+from atrex_core.referee.bench import Bench, Case
+from atrex_core.referee.timed_outputs import TimedOutputs
 
 _ROUNDS = 8
 _PATIENCE_S = 0.1
@@ -72,21 +73,6 @@ class Unanswered(Exception):
         self.answer = answer
 
 
-class WrongWhenTimed(Exception):
-    """A call that was timed answered wrongly, or changed what it may not."""
-
-    def __init__(self, result: GateResult) -> None:
-        super().__init__()
-        self.result = result
-
-
-@frozen(kw_only=True)
-class _Round:
-    elapsed_us: float | None
-    """None where the queue could not be filled before it had to be released."""
-    outputs: Mapping[int, Mapping[str, Tensor]]
-
-
 @define(eq=False)
 class HeldClock:
     """Clocks one workload of a worker that has already answered correctly."""
@@ -116,18 +102,18 @@ class HeldClock:
         self._once_s = once_s
         pool = draw(self._most())
         most = len(pool)
-        fresh = self._round(pool, {most - 1, secrets.randbelow(most)})
-        while fresh.elapsed_us is None and most > 1:  # more launches than its queue can take
+        fresh_round_us = self._round(pool, {most - 1, secrets.randbelow(most)})
+        while fresh_round_us is None and most > 1:  # more launches than its queue can take
             pool = draw(max(1, most // 4))
             most = len(pool)
-            fresh = self._round(pool, {most - 1, secrets.randbelow(most)})
-        if fresh.elapsed_us is None:
+            fresh_round_us = self._round(pool, {most - 1, secrets.randbelow(most)})
+        if fresh_round_us is None:
             return HeldTimes(reason=WAITS, waits=True, fresh_us=self._wall_us(draw(self._most())))
         rounds = []
         for count in self._counts(most):
             cases = random.sample(list(pool), count)
             checked = {secrets.randbelow(count)} if count else set()
-            found = self._round(cases, checked).elapsed_us
+            found = self._round(cases, checked)
             if found is not None:
                 rounds.append((count, found))
         copied_us = self._copy_us(most)
@@ -135,12 +121,12 @@ class HeldClock:
         if slope_us is None:
             return HeldTimes(reason="too few rounds could be held", rounds=tuple(rounds))
         started_us = median(us - count * slope_us for count, us in rounds)
-        fresh_us = (fresh.elapsed_us - started_us) / most
+        fresh_us = (fresh_round_us - started_us) / most
         return HeldTimes(
             call_us=max(0.0, slope_us - copied_us),
             fresh_us=max(0.0, fresh_us - copied_us),
             copy_us=copied_us,
-            rounds=((most, fresh.elapsed_us), *rounds),
+            rounds=((most, fresh_round_us), *rounds),
         )
 
     def _wall_us(self, pool: Sequence[Case]) -> float:
@@ -179,7 +165,11 @@ class HeldClock:
         random.shuffle(counts)
         return counts
 
-    def _round(self, cases: Sequence[Case], checked: set[int]) -> _Round:
+    def _round(self, cases: Sequence[Case], checked: set[int]) -> float | None:
+        """Return microseconds from release to end of one call on each of `cases`.
+
+        None where the queue could not be filled before it had to be released.
+        """
         epoch, calls, gate = self.next_epoch(), len(cases), self.worker.gate
         context, spin_s = self.bench.context, self._spin_s
         self.arena.poison()
@@ -225,9 +215,11 @@ class HeldClock:
             gate.release(epoch)
         if not isinstance(answer, Done):
             raise Unanswered(answer)
+        check = TimedOutputs(self.arena, self.problem, self.workload, CAUGHT_BY)
         for index, found in outputs.items():
-            self._verify(index, cases[index], found)
-        return _Round(elapsed_us=elapsed_us, outputs=outputs)
+            check.check_inputs(index, cases[index])
+            check.check_outputs(index, cases[index], found)
+        return elapsed_us
 
     def _wait_for(
         self, happened: Callable[[], bool], *, limit_s: float, spin_s: float = _SPIN_S
@@ -238,30 +230,6 @@ class HeldClock:
             if self.worker.has_answered() or time.perf_counter() > deadline:
                 return happened()
         return True
-
-    def _verify(self, index: int, case: Case, outputs: Mapping[str, Tensor]) -> None:
-        updated = self.problem.in_place.values()
-        if changed := self.arena.changed_inputs(index, case.inputs, updated=updated):
-            reason = f"a timed call changed its input {changed[0]!r}"
-            details = {"input_set": index, "caught_by": CAUGHT_BY}
-            raise WrongWhenTimed(GateResult(outcome=Outcome.FAILED, reason=reason, details=details))
-        wrong = first_wrong(judge_outputs(self.problem, self.workload, case.inputs, outputs))
-        if wrong is None:
-            return
-        name, comparison = wrong
-        raise WrongWhenTimed(
-            GateResult(
-                outcome=Outcome.FAILED,
-                reason=f"a timed call answered wrongly: output {name!r}: {comparison.reason}",
-                details={
-                    "input_set": index,
-                    "regime": case.regime,
-                    "seed": case.seed,
-                    "caught_by": CAUGHT_BY,
-                    **comparison.details,
-                },
-            )
-        )
 
     def _copy_us(self, most: int) -> float:
         """Return what copying the outputs of one call takes by itself."""

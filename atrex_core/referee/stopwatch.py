@@ -15,15 +15,16 @@ from collections.abc import Callable
 from attrs import define, evolve, field
 
 from atrex_core.interfaces import DeviceSamples, Problem
-from atrex_core.model import GateResult, Outcome, Workload
+from atrex_core.model import GateResult, Workload
 from atrex_core.printable import one_line
 from atrex_core.processes.messages import Collect, Done, Run, Sample
 from atrex_core.processes.workers import Answer, Worker
 from atrex_core.referee import clocks, conditions, roof
 from atrex_core.referee.arena import Arena
-from atrex_core.referee.bench import Bench, Case, first_wrong, judge_outputs
-from atrex_core.referee.held_clock import HeldClock, Unanswered, WrongWhenTimed
+from atrex_core.referee.bench import Bench, Case
+from atrex_core.referee.held_clock import HeldClock, Unanswered
 from atrex_core.referee.roof import Measurement
+from atrex_core.referee.timed_outputs import TimedOutputs, WrongWhenTimed
 
 _ATTEMPTS = 3
 _ROUNDS = 7
@@ -64,7 +65,7 @@ class Stopwatch:
             self._rehearse()
             found = self._look(first)
             del first  # its memory may be needed
-            if isinstance(found, Measurement) and found.is_violation:
+            if found.is_violation:
                 return self._look_again(found)
         except Unanswered as stop:
             return stop.answer
@@ -72,20 +73,17 @@ class Stopwatch:
             return stop.result
         return found
 
-    def _look(self, first: Case) -> Measurement | GateResult:
+    def _look(self, first: Case) -> Measurement:
         before = self.bench.context.conditions()
         settled = self._time()
         settled = conditions.noted(settled, before, self.bench.context.conditions())
-        if failure := self._verify():
-            return failure
+        self._verify()
         return roof.against_roof(self.bench, self.problem, self.workload, settled, first.inputs)
 
-    def _look_again(self, first: Measurement) -> Measurement | GateResult:
+    def _look_again(self, first: Measurement) -> Measurement:
         """Measure all over again, on inputs drawn now: a time beats what is possible."""
         case = self._fill()
         second = self._look(case)
-        if isinstance(second, GateResult):
-            return second
         found = roof.looked_again(first, second)
         if not found.is_violation:
             return found
@@ -175,10 +173,13 @@ class Stopwatch:
         if more:
             self._wall_s(more)
 
-    def _verify(self) -> GateResult | None:
+    def _verify(self) -> None:
         """Compare the outputs of one call that the worker timed, drawn now.
 
         Its inputs are gone by then, so that an answer put off until somebody asks is wrong.
+
+        Raises:
+            WrongWhenTimed: they are wrong, or an input was changed.
         """
         updated = self.problem.in_place.values()
         if updated:
@@ -186,30 +187,13 @@ class Stopwatch:
         else:
             index = self._any_but_the_latest()
             case = self._pool[index % len(self._pool)]
-        inputs = case.inputs
-        if changed := self.arena.changed_inputs(index, inputs, updated=updated):
-            reason = f"a timed call changed its input {changed[0]!r}"
-            details = {"input_set": index, "caught_by": CAUGHT_BY}
-            return GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+        check = TimedOutputs(self.arena, self.problem, self.workload, CAUGHT_BY)
+        check.check_inputs(index, case)
         self.arena.poison_inputs(index, updated=updated)
         self.arena.poison_outputs()
         self.bench.context.synchronize()
         self._ask(Collect, index=index, timeout_s=self._timeout_s)
-        outputs = self.arena.snapshot_outputs()
-        wrong = first_wrong(judge_outputs(self.problem, self.workload, inputs, outputs))
-        if wrong is None:
-            return None
-        name, comparison = wrong
-        return GateResult(
-            outcome=Outcome.FAILED,
-            reason=f"a timed call answered wrongly: output {name!r}: {comparison.reason}",
-            details={
-                "input_set": index,
-                "seed": case.seed,
-                "caught_by": CAUGHT_BY,
-                **comparison.details,
-            },
-        )
+        check.check_outputs(index, case, self.arena.snapshot_outputs())
 
     def _any_but_the_latest(self) -> int:
         """Return the number of an input set that a call has seen since the sets were written.

@@ -10,7 +10,8 @@ import pytest
 from atrex_core import DeviceSamples, HarnessError, Unavailable
 from atrex_core.referee import clocks, copies, held_clock
 from atrex_core.referee.copies import CopyClock
-from atrex_core.referee.held_clock import WAITS, HeldTimes, WrongWhenTimed
+from atrex_core.referee.held_clock import WAITS, HeldTimes
+from atrex_core.referee.timed_outputs import WrongWhenTimed
 
 Work = Callable[[], None]
 Set = Callable[..., Any]

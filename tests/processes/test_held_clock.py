@@ -36,7 +36,8 @@ from atrex_core.referee import main as referee
 from atrex_core.referee.arena import Arena
 from atrex_core.referee.bench import Bench, Case
 from atrex_core.referee.docket import Docket, Limits
-from atrex_core.referee.held_clock import HeldClock, HeldTimes, Unanswered, WrongWhenTimed
+from atrex_core.referee.held_clock import HeldClock, HeldTimes, Unanswered
+from atrex_core.referee.timed_outputs import WrongWhenTimed
 
 pytest.importorskip("numba", reason="the server imports it")
 
