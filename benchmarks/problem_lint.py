@@ -1,6 +1,6 @@
 """Claim: strict refuses every mutant and accepts every honest variant, on a GPU at production size.
 
-    python benchmarks/problem_lint.py JOURNAL [--only GLOB] [--device cuda:0] [--minutes 9]
+    python benchmarks/problem_lint.py JOURNAL [--only GLOB] [--device cuda:0] [--jobs 1] [--minutes 9]
 
 Lints the smallest, a middle and the largest workload of each operator under both protocols, as
 `atrex-eval problems lint` does, and prints its table. Stops after so many minutes; the same
@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--spread", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--protocol", action="append", default=[])
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the device")
     arguments = parser.parse_args()
     found = CudaAccelerator().device(arguments.device)
     name = f"{found.name}, driver {found.driver}" if found else arguments.device
@@ -39,7 +40,8 @@ def main() -> int:
     print(f"{day}, {name}, torch {torch.__version__}, Python {platform.python_version()}")
     command = [sys.executable, "-m", "atrex_core", "problems", "lint", *arguments.only]
     command += ["--scale", "full", "--spread", str(arguments.spread), "--seed", str(SEED)]
-    command += ["--device", arguments.device, "--journal", str(arguments.journal), "--resume"]
+    command += ["--device", arguments.device, "--jobs", str(arguments.jobs)]
+    command += ["--journal", str(arguments.journal), "--resume"]
     for protocol in arguments.protocol:
         command += ["--protocol", protocol]
     print("$", " ".join(["atrex-eval", *command[3:]]), flush=True)

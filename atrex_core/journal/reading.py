@@ -11,15 +11,16 @@ from atrex_core.errors import UsageError
 from atrex_core.journal.records import Contents, Damage, LintRecord, SourceRecord
 from atrex_core.model import Evaluation
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 Record = dict[str, Any]
 Value = Evaluation | SourceRecord | LintRecord
 Upgrade = Callable[[Record], Record]
-UPGRADES: Final[Mapping[int, Upgrade]] = {1: dict}
+UPGRADES: Final[Mapping[int, Upgrade]] = {1: dict, 2: dict}
 """By schema number: the step that turns a record into one of the next schema.
 
 2 added to a timing what the referee's clock says and the device's conditions, and the gap to an
-evaluation: absent in older records, where nobody had looked.
+evaluation: absent in older records, where nobody had looked. 3 added what an evaluation's seconds
+were spent on.
 """
 
 _START = b'{"schema":'

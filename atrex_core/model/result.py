@@ -215,6 +215,8 @@ class Evaluation:
     """The problem's published weight, before normalisation."""
     seconds: float = 0.0
     """What this evaluation cost."""
+    stage_seconds: Mapping[str, float] = field(factory=dict)
+    """The same, by what it was spent on."""
     environment: Mapping[str, str] = field(factory=dict)
     """Versions and machine facts."""
     started_at: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from atrex_core.model import (
     Device,
@@ -59,6 +59,8 @@ class Begin:
     problem: str
     source: str
     """Base64 of the file's bytes."""
+    workloads: tuple[str, ...] = ()
+    """What will probably be asked for, in order: it may be compiled ahead."""
 
 
 @frozen(kw_only=True)
@@ -80,6 +82,8 @@ class Ready:
     profile: HardwareProfile | None
     isolation: Isolation
     environment: Mapping[str, str]
+    startup_seconds: Mapping[str, float] = field(factory=dict)
+    """What starting cost, by what it was spent on."""
 
 
 @frozen(kw_only=True)
