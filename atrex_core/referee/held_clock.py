@@ -26,6 +26,7 @@ from atrex_core.processes.messages import Done, Enqueue, Run
 from atrex_core.processes.workers import Answer, Worker
 from atrex_core.referee.arena import Arena
 from atrex_core.referee.bench import Bench, Case
+from atrex_core.referee.laps import Lap, Laps
 from atrex_core.referee.timed_outputs import TimedOutputs
 
 _ROUNDS = 8
@@ -84,6 +85,7 @@ class HeldClock:
     workload: Workload
     timeout_s: float
     next_epoch: Callable[[], int]
+    laps: Laps
     _once_s: float = field(default=0.0, init=False)
 
     def measure(self, draw: Callable[[int], Sequence[Case]], once_s: float) -> HeldTimes:
@@ -215,11 +217,15 @@ class HeldClock:
             gate.release(epoch)
         if not isinstance(answer, Done):
             raise Unanswered(answer)
+        with self.laps.within(Lap.JUDGE):
+            self._check(cases, outputs)
+        return elapsed_us
+
+    def _check(self, cases: Sequence[Case], outputs: Mapping[int, Mapping[str, Tensor]]) -> None:
         check = TimedOutputs(self.arena, self.problem, self.workload, CAUGHT_BY)
         for index, found in outputs.items():
             check.check_inputs(index, cases[index])
             check.check_outputs(index, cases[index], found)
-        return elapsed_us
 
     def _wait_for(
         self, happened: Callable[[], bool], *, limit_s: float, spin_s: float = _SPIN_S

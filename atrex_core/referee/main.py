@@ -218,6 +218,7 @@ class Referee:
             compile_seconds=trial.compile_seconds,
             seeds=tuple(trial.seeds),
             seconds=time.monotonic() - started,
+            stage_seconds=dict(trial.laps.seconds),
             environment={**trial.docket.versions, **self.bench.environment},
         )
 

@@ -23,6 +23,7 @@ from atrex_core.referee import clocks, conditions, roof
 from atrex_core.referee.arena import Arena
 from atrex_core.referee.bench import Bench, Case
 from atrex_core.referee.held_clock import HeldClock, Unanswered
+from atrex_core.referee.laps import Lap, Laps
 from atrex_core.referee.roof import Measurement
 from atrex_core.referee.timed_outputs import TimedOutputs, WrongWhenTimed
 
@@ -50,6 +51,7 @@ class Stopwatch:
     workload: Workload
     next_epoch: Callable[[], int]
     """Counts up over all that this worker is ever asked to hold."""
+    laps: Laps
     _draw: Callable[[str], Case] = field(init=False)
     _pool: list[Case] = field(factory=list, init=False)
     _made: int = field(default=0, init=False)
@@ -135,11 +137,15 @@ class Stopwatch:
             self.workload,
             self._timeout_s,
             self.next_epoch,
+            self.laps,
         )
-        held = clock.measure(self._redraw, self._wall_s(1))
+        with self.laps.within(Lap.HOLD):
+            held = clock.measure(self._redraw, self._wall_s(1))
         self._write_sets()  # what updates its inputs finds them as they were drawn
+        with self.laps.within(Lap.SAMPLE):
+            samples = self._sample()
         return clocks.settle(
-            self._sample(),
+            samples,
             held,
             self._call_slopes(),
             is_synchronous=self.bench.accelerator.is_synchronous,
@@ -167,6 +173,10 @@ class Stopwatch:
         After it, the memory of every output kept, and of the one being made beside them, is no
         longer fresh: its first use is no part of a call's time.
         """
+        with self.laps.within(Lap.REHEARSE):
+            self._rehearse_now()
+
+    def _rehearse_now(self) -> None:
         once_s = self._wall_s(1)
         room_s = min(_REHEARSAL_S, self._timeout_s / 4)
         more = min(len(self.arena.input_sets) + _PILOT_CALLS, int(room_s / max(once_s, 1e-6)))
@@ -193,7 +203,8 @@ class Stopwatch:
         self.arena.poison_outputs()
         self.bench.context.synchronize()
         self._ask(Collect, index=index, timeout_s=self._timeout_s)
-        check.check_outputs(index, case, self.arena.snapshot_outputs())
+        with self.laps.within(Lap.JUDGE):
+            check.check_outputs(index, case, self.arena.snapshot_outputs())
 
     def _any_but_the_latest(self) -> int:
         """Return the number of an input set that a call has seen since the sets were written.

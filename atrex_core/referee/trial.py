@@ -33,6 +33,7 @@ from atrex_core.referee.bench import (
 )
 from atrex_core.referee.docket import Docket
 from atrex_core.referee.findings import Findings, is_same
+from atrex_core.referee.laps import Lap, Laps
 from atrex_core.referee.roof import Measurement
 from atrex_core.referee.stopwatch import Stopwatch
 
@@ -63,6 +64,7 @@ class Trial:
     measurement: Measurement | None = None
     peak_memory_bytes: int | None = None
     compile_seconds: float | None = None
+    laps: Laps = field(factory=Laps)
     _arena: Arena | None = None
     _worker: Worker | None = None
     _case: Case | None = None
@@ -84,27 +86,32 @@ class Trial:
         if self.bench.device.virtual:
             self.flags.add("virtual")
         try:
-            self._open()
-            self._compile()
+            with self.laps.within(Lap.OPEN):
+                self._open()
+            with self.laps.within(Lap.COMPILE):
+                self._compile()
             for gate, step in (
                 (Gate.CORRECTNESS, self._correctness),
                 (Gate.PERFORMANCE, self._performance),
                 (Gate.AUTHENTICITY, self._authenticity),
             ):
-                if _order(gate) > _order(self.bench.setup.until):
+                if not self._is_asked_for(gate):
                     reason = f"{NOT_ASKED} (--until {self.bench.setup.until})"
                     self._speak(gate, GateResult(outcome=Outcome.SKIPPED, reason=reason))
                     continue
-                step()
+                with self.laps.within(_LAPS[gate]):
+                    step()
         except _Ended:
             pass
         finally:
-            self._close()
+            with self.laps.within(Lap.CLOSE):
+                self._close()
 
     # -- opening and closing -------------------------------------------------------------------
 
     def _open(self) -> None:
-        worker = self.docket.ensure_worker()
+        with self.laps.within(Lap.START):
+            worker = self.docket.ensure_worker()
         if not isinstance(worker, Worker):
             self._charge(worker, Gate.COMPILE)
         self._worker = worker
@@ -194,8 +201,7 @@ class Trial:
             self._speak(Gate.COMPILE, skipped)
         else:
             self._speak(Gate.COMPILE, GateResult(outcome=Outcome.PASSED, details=details))
-        is_asked_for_more = _order(self.bench.setup.until) > _order(Gate.COMPILE)
-        if not isinstance(answer, Done) and is_asked_for_more:
+        if not isinstance(answer, Done) and self._is_asked_for(Gate.CORRECTNESS):
             # It compiled, and then failed while running.
             self._charge(answer, Gate.CORRECTNESS, case=f"first call ({case.regime})")
 
@@ -226,9 +232,10 @@ class Trial:
                 found.is_deterministic = is_same(answers[label], repeated)
                 if not found.is_deterministic:
                     answers[again] = repeated
-            truth = Truth.of(self.problem, self.workload, case.inputs)
-            for said, outputs in answers.items():
-                found.note(self._judge(case, outputs, truth, number, said))
+            with self.laps.within(Lap.JUDGE):
+                truth = Truth.of(self.problem, self.workload, case.inputs)
+                for said, outputs in answers.items():
+                    found.note(self._judge(case, outputs, truth, number, said))
         self._refuse_strays(Gate.CORRECTNESS)
         result = GateResult(outcome=Outcome.PASSED, details=found.details())
         self._speak(Gate.CORRECTNESS, result)
@@ -273,7 +280,7 @@ class Trial:
             self._speak(Gate.PERFORMANCE, result)
             return
         parts = (self.bench, self._live, self._held, self.problem, self.workload)
-        stopwatch = Stopwatch(*parts, self.docket.next_epoch)
+        stopwatch = Stopwatch(*parts, self.docket.next_epoch, self.laps)
         found = stopwatch.measure(self._draw)
         if isinstance(found, GateResult):
             self._end(Gate.PERFORMANCE, found)
@@ -291,15 +298,9 @@ class Trial:
             "launches": self._own_launches,
             "kernels": list(self._launched),
         }
+        dsl = self.bench.backend.name
         if not self._own_launches:
-            elsewhere = f"; it launched {', '.join(self._launched)}" if self._launched else ""
-            reason = (
-                f"forward launched no {self.bench.backend.name} kernel "
-                f"from the candidate's own file{elsewhere}"
-            )
-            details["caught_by"] = "launches"
-            result = GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
-            self._end(Gate.AUTHENTICITY, result)
+            self._end(Gate.AUTHENTICITY, verdicts.without_own_launch(dsl, details))
         case = self._draw(self.problem.regimes(self.workload)[0])
         answer = self._call(case, knock_out=True)
         if self._live.alive:
@@ -308,15 +309,10 @@ class Trial:
             self._charge(answer, Gate.AUTHENTICITY)
         if isinstance(answer, Done):
             outputs = self._held.snapshot_outputs()
-            found = judge_outputs(self.problem, self.workload, case.inputs, outputs)
+            with self.laps.within(Lap.JUDGE):
+                found = judge_outputs(self.problem, self.workload, case.inputs, outputs)
             if first_wrong(found) is None:
-                reason = (
-                    f"the answer is still right with every {self.bench.backend.name} launch "
-                    "suppressed: something else computed it"
-                )
-                details["caught_by"] = "knock-out"
-                result = GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
-                self._end(Gate.AUTHENTICITY, result)
+                self._end(Gate.AUTHENTICITY, verdicts.right_without_launches(dsl, details))
             details["knock_out"] = "wrong without the launches"
         else:
             details["knock_out"] = "no answer without the launches"
@@ -325,7 +321,9 @@ class Trial:
     # -- shared steps --------------------------------------------------------------------------
 
     def _draw(self, regime: str) -> Case:
-        self._case = case = Case.draw(self.bench, self.problem, self.workload, regime)
+        with self.laps.within(Lap.DRAW):
+            case = Case.draw(self.bench, self.problem, self.workload, regime)
+        self._case = case
         self.seeds.append(case.seed)
         return case
 
@@ -375,6 +373,10 @@ class Trial:
         self.gates[gate] = result
         self.announce(gate, result)
 
+    def _is_asked_for(self, gate: Gate) -> bool:
+        gates = tuple(Gate)
+        return gates.index(gate) <= gates.index(self.bench.setup.until)
+
     @property
     def _timeout_s(self) -> float:
         return self.docket.limits.timeout_s
@@ -390,5 +392,9 @@ class Trial:
         return self._arena
 
 
-def _order(gate: Gate) -> int:
-    return tuple(Gate).index(gate)
+_LAPS = {
+    Gate.CORRECTNESS: Lap.CALL,
+    Gate.PERFORMANCE: Lap.WALL,
+    Gate.AUTHENTICITY: Lap.EVIDENCE,
+}
+"""What a gate spends where it does not say more."""

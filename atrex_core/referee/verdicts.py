@@ -107,6 +107,28 @@ def performance(
     return GateResult(outcome=Outcome.SKIPPED, reason=reason, details=details)
 
 
+def without_own_launch(dsl: str, details: Mapping[str, Any]) -> GateResult:
+    """Return that a call never reached a kernel of the candidate's own.
+
+    Args:
+        dsl: What the kernels should be written in.
+        details: Of what a call launched, by `kernels` and `launches`.
+    """
+    elsewhere = f"; it launched {', '.join(details['kernels'])}" if details["kernels"] else ""
+    reason = f"forward launched no {dsl} kernel from the candidate's own file{elsewhere}"
+    details = {**details, "caught_by": "launches"}
+    return GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+
+
+def right_without_launches(dsl: str, details: Mapping[str, Any]) -> GateResult:
+    """Return that the answer does not need the DSL's kernels."""
+    reason = (
+        f"the answer is still right with every {dsl} launch suppressed: something else computed it"
+    )
+    details = {**details, "caught_by": "knock-out"}
+    return GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+
+
 def kernel_report(report: KernelReport) -> Mapping[str, Any]:
     """Return what a compiler says of a kernel as plain values."""
     return {

@@ -42,6 +42,7 @@ from atrex_core.referee.arena import Arena
 from atrex_core.referee.bench import Bench, Case
 from atrex_core.referee.copies import CopyClock
 from atrex_core.referee.held_clock import HeldClock, HeldTimes
+from atrex_core.referee.laps import Laps
 
 KERNEL_US = 37.0
 COPY_US = 3.0
@@ -377,6 +378,7 @@ def setting(world: World) -> Set:
             workload,
             30.0,
             lambda: next(epochs),
+            Laps(),
         )
         return Setting(clock, worker)
 

@@ -37,6 +37,7 @@ from atrex_core.referee.arena import Arena
 from atrex_core.referee.bench import Bench, Case
 from atrex_core.referee.docket import Docket, Limits
 from atrex_core.referee.held_clock import HeldClock, HeldTimes, Unanswered
+from atrex_core.referee.laps import Laps
 from atrex_core.referee.timed_outputs import WrongWhenTimed
 
 pytest.importorskip("numba", reason="the server imports it")
@@ -169,7 +170,9 @@ def clock_of(bench: Bench) -> Iterator[Make]:
         assert isinstance(opened, Done), opened
         called = worker.ask(Call, timeout_s=TIMEOUT_S, stage=Stage.CORRECTNESS)
         assert isinstance(called, Done), called
-        return HeldClock(bench, worker, arena, problem, workload, timeout_s, docket.next_epoch)
+        return HeldClock(
+            bench, worker, arena, problem, workload, timeout_s, docket.next_epoch, Laps()
+        )
 
     yield make
     for docket in dockets:

@@ -39,6 +39,7 @@ from atrex_core.journal import Damage, Encoding, Journal, upgraded
 
 FROZEN_1 = Path(__file__).parents[1] / "journals" / "v1.jsonl"
 FROZEN_2 = FROZEN_1.with_name("v2.jsonl")
+FROZEN_3 = FROZEN_1.with_name("v3.jsonl")
 SOURCE = b"import torch\n\n\nclass Model(torch.nn.Module):\n    pass  # \xc3\xa9\n"
 PASSED = GateResult(outcome=Outcome.PASSED, details={"cases": 5})
 EVALUATION = Evaluation(
@@ -92,12 +93,12 @@ def test_an_evaluation_is_one_line_that_reads_back_equal(path: Path, written: An
     data = written(path, EVALUATION)
 
     assert data.count(b"\n") == 1
-    assert data.startswith(b'{"schema": 2, "kind": "evaluation", "id": "1a2b3c", ')
+    assert data.startswith(b'{"schema": 3, "kind": "evaluation", "id": "1a2b3c", ')
     assert data.endswith(b"}\n")
     assert list(Journal(path)) == [EVALUATION]
 
 
-NOW = evolve(
+OF_2 = evolve(
     EVALUATION,
     timing=Timing(
         device_us=3.25,
@@ -120,6 +121,8 @@ NOW = evolve(
     ),
 )
 """With everything that schema 2 added."""
+NOW = evolve(OF_2, stage_seconds={"start": 0.5, "judge": 1.25})
+"""With everything that schema 3 added."""
 
 
 def test_a_frozen_journal_of_schema_1_reads_back(path: Path) -> None:
@@ -136,13 +139,13 @@ def test_this_release_writes_what_is_frozen(path: Path) -> None:
         journal.append(NOW)
         journal.append(evolve(NOW, id="9f8e7d", timing=None, gap=None))
 
-    assert path.read_bytes() == FROZEN_2.read_bytes()
+    assert path.read_bytes() == FROZEN_3.read_bytes()
 
 
 def test_a_frozen_journal_of_schema_2_reads_back() -> None:
     journal = Journal(FROZEN_2)
 
-    assert list(journal) == [NOW, evolve(NOW, id="9f8e7d", timing=None, gap=None)]
+    assert list(journal) == [OF_2, evolve(OF_2, id="9f8e7d", timing=None, gap=None)]
     assert [record.content for record in journal.candidates().values()] == [SOURCE]
     assert journal.damaged == ()
 
@@ -157,7 +160,7 @@ def test_a_candidate_is_written_once_and_can_be_rebuilt(path: Path) -> None:
     (line,) = path.read_text().splitlines()
     record = Journal(path).candidates()[CANDIDATE.digest]
     assert json.loads(line) == {
-        "schema": 2,
+        "schema": 3,
         "kind": "candidate",
         "digest": CANDIDATE.digest,
         "backend": "acmelang",
@@ -316,14 +319,14 @@ def test_joining_behind_a_half_written_line_loses_only_that_line(path: Path, wri
 
 
 def test_a_newer_schema_is_refused(path: Path, written: Any) -> None:
-    path.write_bytes(written(path, EVALUATION) + b'{"schema": 3, "kind": "evaluation"}\n')
+    path.write_bytes(written(path, EVALUATION) + b'{"schema": 4, "kind": "evaluation"}\n')
 
     with pytest.raises(UsageError) as caught:
         list(Journal(path))
     with pytest.raises(UsageError), Journal(path):
         pass
 
-    assert str(caught.value) == f"'{path}' line 2 has schema 3; this release reads up to 2"
+    assert str(caught.value) == f"'{path}' line 2 has schema 4; this release reads up to 3"
     assert caught.value.hint == "upgrade atrex-eval"
 
 

@@ -14,7 +14,7 @@ def chosen(*, sets: int, asked: int, made: int) -> set[int]:
     """Return the input sets that are chosen, sooner or later."""
     nothing = cast(Any, None)
     arena = SimpleNamespace(input_sets=((),) * sets)
-    watch = Stopwatch(nothing, nothing, cast(Any, arena), nothing, nothing, nothing)
+    watch = Stopwatch(nothing, nothing, cast(Any, arena), nothing, nothing, nothing, nothing)
     watch._asked, watch._made = asked, made
     return {watch._any_but_the_latest() for _ in range(400)}
 
