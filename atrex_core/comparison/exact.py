@@ -78,7 +78,7 @@ def _compare(
 
     wide = torch.float64 if spec.dtype.is_floating else torch.int64
     got, want = as_rows(actual), as_rows(expected)
-    tally = Tally(actual.device)
+    tally = Tally()
     for block in blocks(got):
         for tile in block:
             a = tile.of(got)

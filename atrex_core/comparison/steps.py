@@ -56,7 +56,7 @@ def compare_steps(
     got, want = as_rows(actual), as_rows(expected)
     rows, width = got.shape
     row_allowed, allowed = _allowed(rule, 1, width), _allowed(rule, rows, width)
-    tally = Tally(actual.device)
+    tally = Tally()
     for block in blocks(got):
         flips: Any = 0
         for tile in block:
@@ -67,11 +67,12 @@ def compare_steps(
             tally.add("wrong", wrong.sum())
             tally.first("first", steps > 0, tile)
             at = steps.reshape(-1).argmax()
-            tally.most("steps", steps.reshape(-1)[at], at=tile.flat(at))
+            tally.most("steps", steps.reshape(-1)[at], at=at, within=tile.flat)
             look(tally, a.double(), steps > 0, spec.dtype, poison)
             flips = flips + (steps > 0).sum(1)
         tally.add("rows_wrong", (flips > row_allowed).sum())
-        tally.most("row_flips", flips.max(), at=block[0].rows.start + flips.argmax())
+        top = block[0].rows.start
+        tally.most("row_flips", flips.max(), at=flips.argmax(), within=top.__add__)
     figures = tally.read()
     elements = rows * width
     flipped, beyond, rows_wrong = (int(figures[k]) for k in ("flipped", "wrong", "rows_wrong"))

@@ -6,7 +6,7 @@ For comparison only. Nothing here knows a tolerance or an operator.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -24,52 +24,134 @@ _DEVICE_TILE = 1 << 24
 
 
 class Tally:
-    """Running figures of one walk, kept on the device."""
+    """Figures of one walk: kept on the device tile by tile, folded here once all are known."""
 
-    def __init__(self, device: Any) -> None:
-        import torch
-
-        self._figures: dict[str, Tensor] = {}
-        self._none = torch.full((), math.inf, dtype=torch.float64, device=device)
+    def __init__(self) -> None:
+        self._values: list[Tensor] = []
+        self._folds: dict[str, list[_Fold]] = {}
 
     def add(self, name: str, value: Tensor) -> None:
         """Sum."""
-        value = value.double()
-        old = self._figures.get(name)
-        self._figures[name] = value if old is None else old + value
+        self._keep(name, _Sum, value)
+
+    def add_each(self, names: Sequence[str], values: Tensor) -> None:
+        """Sum each of a row of values under a name of its own."""
+        for name, value in zip(names, values.unbind(), strict=True):
+            self.add(name, value)
 
     def least(self, name: str, value: Tensor) -> None:
         """Keep the smallest value."""
-        import torch
+        self._keep(name, _Least, value)
 
-        self._figures[name] = torch.minimum(self._figures.get(name, self._none), value.double())
+    def most(
+        self,
+        name: str,
+        value: Tensor,
+        *,
+        at: Tensor | None = None,
+        within: Callable[[int], int] = int,
+    ) -> None:
+        """Keep the largest value and, in `name_at`, where it stood first.
 
-    def most(self, name: str, value: Tensor, *, at: Tensor | None = None) -> None:
-        """Keep the largest value and, in `name_at`, where it stood first."""
-        import torch
-
-        value = value.double()
-        old = self._figures.get(name, -self._none)
-        self._figures[name] = torch.maximum(old, value)
-        if at is not None:
-            old_at = self._figures.get(f"{name}_at", torch.zeros_like(value))
-            self._figures[f"{name}_at"] = torch.where(value > old, at.double(), old_at)
+        Args:
+            name: Of the figure.
+            value: Of this tile.
+            at: Its position in the tile.
+            within: Turns that position into one in the whole.
+        """
+        self._keep(name, _Most, value, *([] if at is None else [at]), within=within)
 
     def first(self, name: str, wrong: Tensor, positions: Tile) -> None:
-        """Keep the smallest flat index where `wrong` holds."""
+        """Keep the smallest flat index where `wrong` holds; infinity where it never does."""
         import torch
 
         flat = wrong.reshape(-1)
-        at = positions.flat(flat.to(torch.uint8).argmax()).double()
-        self.least(name, torch.where(flat.any(), at, self._none))
+        self._keep(name, _First, flat.any(), flat.to(torch.uint8).argmax(), within=positions.flat)
 
     def read(self) -> dict[str, float]:
-        """Wait for the device, once, and return every figure."""
-        import torch
+        """Wait for the device, and return every figure."""
+        values = _fetched(self._values)
+        found: dict[str, float] = {}
+        for name, folds in self._folds.items():
+            figure = folds[0].fold([fold.taken(values) for fold in folds])
+            found[name] = figure[0]
+            if len(figure) > 1:
+                found[f"{name}_at"] = figure[1]
+        return found
 
-        names = list(self._figures)
-        values: list[float] = torch.stack([self._figures[name] for name in names]).tolist()
-        return dict(zip(names, values, strict=True))
+    def _keep(
+        self,
+        name: str,
+        kind: type[_Fold],
+        *values: Tensor,
+        within: Callable[[int], int] = int,
+    ) -> None:
+        fold = kind(place=len(self._values), count=len(values), within=within)
+        self._folds.setdefault(name, []).append(fold)
+        self._values += values
+
+
+def _fetched(values: Sequence[Tensor]) -> list[float]:
+    """Return scalars of any types, in as few transfers as there are types."""
+    import torch
+
+    by_type: dict[Any, list[int]] = {}
+    for number, value in enumerate(values):
+        by_type.setdefault(value.dtype, []).append(number)
+    found = [0.0] * len(values)
+    for numbers in by_type.values():
+        fetched: list[float] = torch.stack([values[n] for n in numbers]).tolist()
+        for number, value in zip(numbers, fetched, strict=True):
+            found[number] = value
+    return found
+
+
+_Taken = tuple[float, float | None]
+"""A value of one tile, and where it stood in the whole."""
+
+
+@frozen(kw_only=True)
+class _Fold:
+    """One tile's share of a figure: which fetched values it is."""
+
+    place: int
+    count: int
+    within: Callable[[int], int]
+
+    def taken(self, values: Sequence[float]) -> _Taken:
+        at = self.within(int(values[self.place + 1])) if self.count > 1 else None
+        return values[self.place], at
+
+    def fold(self, tiles: Sequence[_Taken]) -> tuple[float, ...]:
+        """Return the figure of all tiles, and perhaps a position."""
+        raise NotImplementedError
+
+
+class _Sum(_Fold):
+    def fold(self, tiles: Sequence[_Taken]) -> tuple[float, ...]:
+        return (sum(value for value, _ in tiles),)
+
+
+class _Least(_Fold):
+    def fold(self, tiles: Sequence[_Taken]) -> tuple[float, ...]:
+        values = [value for value, _ in tiles]
+        return (math.nan if any(map(math.isnan, values)) else min(values),)
+
+
+class _Most(_Fold):
+    def fold(self, tiles: Sequence[_Taken]) -> tuple[float, ...]:
+        best, best_at = tiles[0]
+        for value, at in tiles[1:]:
+            if value > best:
+                best, best_at = value, at
+        if any(math.isnan(value) for value, _ in tiles):
+            best = math.nan
+        return (best,) if best_at is None else (best, best_at)
+
+
+class _First(_Fold):
+    def fold(self, tiles: Sequence[_Taken]) -> tuple[float, ...]:
+        return (min((at for found, at in tiles if found and at is not None), default=math.inf),)
 
 
 @frozen(kw_only=True)
@@ -85,11 +167,11 @@ class Tile:
         """Cut this tile out of `tensor`, a matrix."""
         return tensor[self.rows, self.columns]
 
-    def flat(self, position: Tensor) -> Tensor:
+    def flat(self, position: int) -> int:
         """Turn a flat position inside the tile into one inside the tensor."""
-        across = self.columns.stop - self.columns.start
-        row, column = position // across, position % across
-        return (self.rows.start + row) * self.width + self.columns.start + column
+        row, column = divmod(position, self.columns.stop - self.columns.start)
+        flat: int = (self.rows.start + row) * self.width + self.columns.start + column
+        return flat
 
 
 def as_rows(tensor: Any) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final, Self
+
+from attrs import frozen
 
 from atrex_core.comparison.leaning import Leaning
 from atrex_core.comparison.tiles import Tally, Tensor, Tile, as_rows, blocks
@@ -23,8 +26,11 @@ from atrex_core.errors import HarnessError
 from atrex_core.model import DType, TensorSpec, Tolerance
 from atrex_core.tensors import torch_dtype
 
-_EDGES = (0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
+_EDGES: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
 """Bins of the error histogram, in units of the allowed error."""
+
+_AT_ONCE = 1 << 20
+"""So few elements are compared with all edges at once: launches would take longer."""
 
 _FLUSH = 2.0**-126
 """Smallest normal fp32 value: devices may flush what lies below it."""
@@ -44,9 +50,9 @@ def compare_within(
     """Apply every rule of `tolerance`."""
     got, want, fair = as_rows(actual), as_rows(expected), as_rows(honest)
     rows, width = got.shape
-    tally = Tally(actual.device)
+    tally = Tally()
     for block in blocks(got):
-        _walk_block(tally, block, spec, tolerance, (got, want, fair), poison)
+        _walk_block(tally, block, tolerance, (got, want, fair))
     figures = tally.read()
 
     elements = rows * width
@@ -86,11 +92,12 @@ def compare_within(
             "counts": [a - b for a, b in pairwise(reached)],
         },
         **leaning.details(),
-        "actual": appearance(figures, elements, poison),
     }
     if elements_pass and not rows_wrong and error <= allowed and leaning.over_allowed <= 1:
         return Comparison(passed=True, reason=None, details=details)
 
+    figures |= _looked_at(spec, tolerance, (got, want, fair), poison)
+    details["actual"] = appearance(figures, elements, poison)
     details["worst"] = worst = place(spec, got, want, figures["ratio_at"])
     l2 = f"relative L2 error {error / unit:.3g} (allowed {allowed / unit:.3g})"
     if not elements_pass:
@@ -120,66 +127,138 @@ def compare_within(
 def _walk_block(
     tally: Tally,
     block: list[Tile],
-    spec: TensorSpec,
     tolerance: Tolerance,
     tensors: tuple[Tensor, Tensor, Tensor],
-    poison: float | None,
 ) -> None:
     """Judge some whole rows: their own scale first, then every element against it."""
     import torch
 
-    got, want, fair = tensors
     eps, floor = tolerance.dtype.epsilon, _floor(tolerance)
-    e2 = e4 = h2 = d2 = he = torch.zeros((), dtype=torch.float64, device=got.device)
+    scale = _Scale.of(block, tolerance, tensors, tally)
+    cap = tolerance.cap / tolerance.element
+    d2: Any = 0.0
+    limits = (*_EDGES, *(math.nextafter(limit, math.inf) for limit in (1.0, cap)))
     for tile in block:
-        e = _finite(tile.of(want).double())
-        square = e.square()
-        e2, e4 = e2 + square.sum(1, keepdim=True), e4 + square.square().sum(1, keepdim=True)
-        h = _finite(tile.of(fair).double() - e)
-        h2, he = h2 + h.square().sum(1, keepdim=True), he + (h * e).sum(1, keepdim=True)
-        tally.add("sum_h", h.sum())
+        _, e, lean, ratio, bad_special = scale.errors(tile)
+        tally.add("sum_d", lean.sum())
+        tally.add("sum_de", (lean * e).sum())
+        d2 = d2 + lean.square().sum(1, keepdim=True)
+        tally.add("special", bad_special.sum())
+        tally.add_each(_COUNTED, _reached(ratio, limits))
+        tally.most("max_error", lean.abs().max())
+        at = ratio.reshape(-1).argmax()
+        tally.most("ratio", ratio.reshape(-1)[at], at=at, within=tile.flat)
     width = block[0].width
-    size, noise = (e2 / width).sqrt(), (h2 / width).sqrt()
-    base = eps * size + 4 * noise + floor
-    for tile in block:
+    bulk = tolerance.row_l2 * torch.maximum(scale.noise, eps / 4 * scale.size)
+    row_allowed = (bulk.square() + eps**2 * scale.e4.sqrt() / width).sqrt() + floor
+    row_ratio = (d2 / width).sqrt() / row_allowed
+    row_at = row_ratio.reshape(-1).argmax()
+    top = block[0].rows.start
+    tally.add("rows_wrong", (row_ratio > 1).sum())
+    tally.most("row_ratio", row_ratio.reshape(-1)[row_at], at=row_at, within=top.__add__)
+    tally.add("sum_d2", d2.sum())
+
+
+@frozen(kw_only=True)
+class _Scale:
+    """What the errors of some whole rows are measured by."""
+
+    tolerance: Tolerance
+    tensors: tuple[Tensor, Tensor, Tensor]
+    size: Tensor
+    """Root mean square of each row."""
+    noise: Tensor
+    """Root mean square of each row's honest error."""
+    e4: Tensor
+    base: Tensor
+    """Error that each element of a row may have whatever its own size."""
+
+    @classmethod
+    def of(
+        cls,
+        block: list[Tile],
+        tolerance: Tolerance,
+        tensors: tuple[Tensor, Tensor, Tensor],
+        tally: Tally | None = None,
+    ) -> Self:
+        """Look through the rows of a block once, and keep their sums in `tally`."""
+        _, want, fair = tensors
+        e2: Any = 0.0
+        e4: Any = 0.0
+        h2: Any = 0.0
+        for tile in block:
+            e = _finite(tile.of(want).double())
+            square = e.square()
+            e2 = e2 + square.sum(1, keepdim=True)
+            e4 = e4 + square.square().sum(1, keepdim=True)
+            h = _finite(tile.of(fair).double() - e)
+            h2 = h2 + h.square().sum(1, keepdim=True)
+            if tally is not None:
+                tally.add("sum_h", h.sum())
+                tally.add("sum_he", (h * e).sum())
+        if tally is not None:
+            tally.add("sum_e2", e2.sum())
+            tally.add("sum_e2_squared", e2.square().sum())
+            tally.add("sum_e4", e4.sum())
+            tally.add("sum_h2", h2.sum())
+        width = block[0].width
+        size, noise = (e2 / width).sqrt(), (h2 / width).sqrt()
+        base = tolerance.dtype.epsilon * size + 4 * noise + _floor(tolerance)
+        return cls(tolerance=tolerance, tensors=tensors, size=size, noise=noise, e4=e4, base=base)
+
+    def errors(self, tile: Tile) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Judge the elements of a tile.
+
+        Returns:
+            What is there and what is expected; the error, 0 where one of them is not finite; the
+            error over what is allowed; where something that is not finite is wrong.
+        """
+        import torch
+
+        got, want, _ = self.tensors
         a = tile.of(got).double()
+        expected = tile.of(want)
         # What overflows the output's dtype is infinite in any right answer.
-        rounded = tile.of(want).to(got.dtype).double()
+        rounded = expected.to(got.dtype).double()
         special = ~(torch.isfinite(a) & torch.isfinite(rounded))
         same = (a == rounded) | (torch.isnan(a) & torch.isnan(rounded))
         bad_special = special & ~same
-        e = tile.of(want).double()
+        e = expected.double()
         lean = torch.where(special, 0.0, a - e)
-        tally.add("sum_d", lean.sum())
-        tally.add("sum_de", (lean * _finite(e)).sum())
-        d = lean.abs()
-        scale = eps * _finite(e).abs() + base
-        ratio = d / (tolerance.element * scale)
-        ratio = torch.where(bad_special, math.inf, ratio)
-        wrong = ratio > 1
-        d2 = d2 + d.square().sum(1, keepdim=True)
-        tally.add("wrong", wrong.sum())
-        tally.add("special", bad_special.sum())
-        tally.add("capped", (d > tolerance.cap * scale).sum())
-        for edge in _EDGES:
-            tally.add(f"reached_{edge}", (ratio >= edge).sum())
-        tally.first("first", wrong, tile)
-        tally.most("max_error", d.max())
-        at = ratio.reshape(-1).argmax()
-        tally.most("ratio", ratio.reshape(-1)[at], at=tile.flat(at))
-        look(tally, a, wrong, spec.dtype, poison)
-    bulk = tolerance.row_l2 * torch.maximum(noise, eps / 4 * size)
-    row_allowed = (bulk.square() + eps**2 * e4.sqrt() / width).sqrt() + floor
-    row_ratio = (d2 / width).sqrt() / row_allowed
-    row_at = row_ratio.reshape(-1).argmax()
-    tally.add("rows_wrong", (row_ratio > 1).sum())
-    tally.most("row_ratio", row_ratio.reshape(-1)[row_at], at=block[0].rows.start + row_at)
-    tally.add("sum_e2", e2.sum())
-    tally.add("sum_e2_squared", e2.square().sum())
-    tally.add("sum_he", he.sum())
-    tally.add("sum_e4", e4.sum())
-    tally.add("sum_h2", h2.sum())
-    tally.add("sum_d2", d2.sum())
+        e = _finite(e)
+        allowed = self.tolerance.element * (self.tolerance.dtype.epsilon * e.abs() + self.base)
+        ratio = torch.where(bad_special, math.inf, lean.abs() / allowed)
+        return a, e, lean, ratio, bad_special
+
+
+_COUNTED: Final = (*(f"reached_{edge}" for edge in _EDGES), "wrong", "capped")
+
+
+def _reached(ratio: Tensor, edges: Sequence[float]) -> Tensor:
+    """Count, for each edge, the elements that reach it."""
+    import torch
+
+    if ratio.numel() <= _AT_ONCE:
+        limits = torch.tensor(edges, dtype=ratio.dtype).to(ratio.device, non_blocking=True)
+        return (ratio.reshape(1, -1) >= limits[:, None]).sum(1)
+    return torch.stack([(ratio >= edge).sum() for edge in edges])
+
+
+def _looked_at(
+    spec: TensorSpec,
+    tolerance: Tolerance,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    poison: float | None,
+) -> dict[str, float]:
+    """Walk once more through a wrong output: what it looks like, and where it first goes wrong."""
+    tally = Tally()
+    for block in blocks(tensors[0]):
+        scale = _Scale.of(block, tolerance, tensors)
+        for tile in block:
+            a, _, _, ratio, _ = scale.errors(tile)
+            tally.first("first", ratio > 1, tile)
+            look(tally, a, ratio > 1, spec.dtype, poison)
+    return tally.read()
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from atrex_core.interfaces import Buffer, BufferHandle, DeviceContext, Tensor, Tensors
 from atrex_core.model import DType, TensorSpec
@@ -30,6 +30,7 @@ class Arena:
     buffers: tuple[Buffer, ...]
     input_sets: tuple[tuple[Placement, ...], ...]
     output_sets: tuple[tuple[Placement, ...], ...]
+    _views: dict[tuple[int, int, str], Tensor] = field(factory=dict, init=False)
 
     @classmethod
     def allocate(
@@ -71,6 +72,19 @@ class Arena:
         """Copy private inputs into set `index`."""
         for placement in self.input_sets[index]:
             self._view(placement).copy_(tensors[placement.spec.name])
+
+    def write_all_inputs(self, pool: Sequence[Tensors]) -> None:
+        """Copy private inputs into every set: set `i` gets those of number `i` modulo how many."""
+        sets = len(self.input_sets)
+        filled = min(len(pool), sets)
+        for index in range(filled):
+            self.write_inputs(index, pool[index])
+        stride = _stride_bytes(self.input_sets)
+        whole = self.buffers[0].tensor(DType.UINT8, (sets * stride,)).view(sets, stride)
+        while filled < sets:
+            more = min(filled, sets - filled)
+            whole[filled : filled + more].copy_(whole[:more])
+            filled += more
 
     def changed_inputs(
         self, index: int, tensors: Tensors, *, updated: Collection[str] = ()
@@ -134,6 +148,7 @@ class Arena:
 
     def close(self) -> None:
         """Release the buffers."""
+        self._views.clear()
         for buffer in self.buffers:
             with suppress(OSError):
                 buffer.close()
@@ -144,7 +159,13 @@ class Arena:
 
     def _view(self, placement: Placement) -> Tensor:
         spec = placement.spec
-        return self.buffers[placement.buffer].tensor(spec.dtype, spec.shape, placement.offset_bytes)
+        key = (placement.buffer, placement.offset_bytes, spec.name)
+        found = self._views.get(key)
+        if found is None:
+            buffer = self.buffers[placement.buffer]
+            found = buffer.tensor(spec.dtype, spec.shape, placement.offset_bytes)
+            self._views[key] = found
+        return found
 
 
 def _place_many(
@@ -157,13 +178,22 @@ def _place_many(
     return tuple(placed), size
 
 
+def _stride_bytes(sets: Sequence[Sequence[Placement]]) -> int:
+    """Return how far apart two sets lie: all of them are laid out alike."""
+    return sum(_padded_bytes(placement.spec) for placement in sets[0])
+
+
+def _padded_bytes(spec: TensorSpec) -> int:
+    return -(-spec.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
 def _place(
     specs: Sequence[TensorSpec], *, buffer: int, start: int
 ) -> tuple[tuple[Placement, ...], int]:
     placed, offset = [], start
     for spec in specs:
         placed.append(Placement(spec=spec, buffer=buffer, offset_bytes=offset))
-        offset += -(-spec.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        offset += _padded_bytes(spec)
     return tuple(placed), offset
 
 

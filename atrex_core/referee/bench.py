@@ -91,15 +91,16 @@ class Bench:
 
         The sets and the outputs that a worker keeps for each; the referee's own inputs and what
         it copies or compares them with; the buffer that outputs are copied to, the referee's copy
-        of that, an honest answer, and one that settles what the operator leaves open. For each
-        further call of a held queue, inputs in private memory, and outputs.
+        of that, an honest answer, one that settles what the operator leaves open, and two that
+        are known to be right. For each further call of a held queue, inputs in private memory,
+        and outputs.
         """
         inputs = sum(spec.nbytes for spec in problem.inputs(workload))
         specs = problem.outputs(workload)
         outputs = sum(spec.nbytes for spec in specs)
         kept = sum(spec.nbytes for spec in specs if spec.name not in problem.in_place)
         further = (held - 1) * (inputs + outputs)
-        return sets * (inputs + kept) + 2 * inputs + 4 * outputs + further
+        return sets * (inputs + kept) + 2 * inputs + 6 * outputs + further
 
 
 @frozen(kw_only=True)

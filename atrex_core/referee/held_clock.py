@@ -87,6 +87,7 @@ class HeldClock:
     next_epoch: Callable[[], int]
     laps: Laps
     _once_s: float = field(default=0.0, init=False)
+    _check: TimedOutputs = field(init=False)
 
     def measure(self, draw: Callable[[int], Sequence[Case]], once_s: float) -> HeldTimes:
         """Time calls on inputs that no call has seen before, one input set each.
@@ -102,6 +103,7 @@ class HeldClock:
         if self.worker.ungated is not None:
             return HeldTimes(reason=self.worker.ungated)
         self._once_s = once_s
+        self._check = TimedOutputs(self.arena, self.problem, self.workload, CAUGHT_BY)
         pool = draw(self._most())
         most = len(pool)
         fresh_round_us = self._round(pool, {most - 1, secrets.randbelow(most)})
@@ -112,9 +114,13 @@ class HeldClock:
         if fresh_round_us is None:
             return HeldTimes(reason=WAITS, waits=True, fresh_us=self._wall_us(draw(self._most())))
         rounds = []
-        for count in self._counts(most):
-            cases = random.sample(list(pool), count)
-            checked = {secrets.randbelow(count)} if count else set()
+        counts = self._counts(most)
+        also = secrets.randbelow(len(counts))
+        for number, count in enumerate(counts):
+            cases = self._chosen(pool, count)
+            checked = set(self._check.are_approved(cases))
+            if count and (number == also or not checked):
+                checked.add(secrets.randbelow(count))
             found = self._round(cases, checked)
             if found is not None:
                 rounds.append((count, found))
@@ -131,11 +137,18 @@ class HeldClock:
             rounds=((most, fresh_round_us), *rounds),
         )
 
+    def _chosen(self, pool: Sequence[Case], count: int) -> list[Case]:
+        """Return so many of the pool, in any order: one at least whose answer is known, if any."""
+        chosen = random.sample(list(pool), count)
+        known = self._check.are_approved(pool)
+        if count and known and not self._check.are_approved(chosen):
+            chosen[secrets.randbelow(count)] = pool[secrets.choice(known)]
+        return chosen
+
     def _wall_us(self, pool: Sequence[Case]) -> float:
         """Return wall time of one call on inputs that nobody has seen before."""
         sets = len(self.arena.input_sets)
-        for index in range(sets):
-            self.arena.write_inputs(index, pool[index % len(pool)].inputs)
+        self.arena.write_all_inputs([case.inputs for case in pool])
         self.bench.context.overrun_caches()
         self.bench.context.synchronize()
         calls = min(len(pool), sets)
@@ -218,14 +231,10 @@ class HeldClock:
         if not isinstance(answer, Done):
             raise Unanswered(answer)
         with self.laps.within(Lap.JUDGE):
-            self._check(cases, outputs)
+            for index, found in outputs.items():
+                self._check.check_inputs(index, cases[index])
+                self._check.check_outputs(index, cases[index], found)
         return elapsed_us
-
-    def _check(self, cases: Sequence[Case], outputs: Mapping[int, Mapping[str, Tensor]]) -> None:
-        check = TimedOutputs(self.arena, self.problem, self.workload, CAUGHT_BY)
-        for index, found in outputs.items():
-            check.check_inputs(index, cases[index])
-            check.check_outputs(index, cases[index], found)
 
     def _wait_for(
         self, happened: Callable[[], bool], *, limit_s: float, spin_s: float = _SPIN_S

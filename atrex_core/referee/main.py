@@ -76,7 +76,8 @@ def main(arguments: list[str]) -> None:
     try:
         setup = channel.receive()
         assert isinstance(setup, Setup), "the first thing an orchestrator says"
-        bench = _prepare(setup)
+        startup = Startup()
+        bench = _prepare(setup, startup)
     except ChannelClosed:
         return
     except AtrexError as error:
@@ -93,6 +94,7 @@ def main(arguments: list[str]) -> None:
             profile=bench.profile,
             isolation=Isolation.PROCESS,
             environment=bench.environment,
+            startup_seconds=startup.seconds,
         )
     )
     referee = Referee(bench, channel)
@@ -238,11 +240,27 @@ class Referee:
         )
 
 
-def _prepare(setup: Setup) -> Bench:
+@define(eq=False)
+class Startup:
+    """What it takes to be ready."""
+
+    seconds: dict[str, float] = field(factory=lambda: {"process": linux.age_s()})
+    """By what they were spent on. The process: an interpreter, and importing this package."""
+    _since: float = field(factory=time.monotonic, init=False)
+
+    def done(self, what: str) -> None:
+        """Charge the time since the last call to `what`."""
+        now = time.monotonic()
+        self.seconds[what] = self.seconds.get(what, 0.0) + now - self._since
+        self._since = now
+
+
+def _prepare(setup: Setup, startup: Startup) -> Bench:
     host = PluginHost.discover(disabled=setup.disabled_plugins)
     backend = host.backends[setup.backend]
     backend.check_available()
     accelerator, device = find_device(host, setup.device)
+    startup.done("plugins")
     server = ForkServerProcess(
         backend=backend.name,
         accelerator=accelerator.name,
@@ -251,12 +269,18 @@ def _prepare(setup: Setup) -> Bench:
     )
     server.start()  # imports beside ours
     try:
+        import torch  # noqa: F401  (the device's plugin needs it: here its time is seen apart)
+
+        startup.done("torch")
         context = accelerator.open(device)
+        startup.done("device")
         if device.last_level_cache_bytes is None:
             device = evolve(device, last_level_cache_bytes=context.last_level_cache_bytes)
         environment = _environment(backend, context.versions())
         profile = resolved_profile(host, device, setup.profile)
         calibration = _calibration(device, environment)
+        problems = {PROBE_NAME: ProbeProblem(), **_judged(host, setup.protocol)}
+        startup.done("problems")
         return Bench(
             setup=setup,
             device=device,
@@ -265,7 +289,7 @@ def _prepare(setup: Setup) -> Bench:
             context=context,
             profile=profile,
             server=server,
-            problems={PROBE_NAME: ProbeProblem(), **_judged(host, setup.protocol)},
+            problems=problems,
             environment=environment,
             calibrated=_envelope(calibration, profile),
             launch_floor_us=_launch_floor_us(calibration),

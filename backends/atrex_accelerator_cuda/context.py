@@ -132,7 +132,9 @@ class CudaContext(DeviceContext):
             raise Unavailable(f"the referee cannot hold a queue of this device: {error}") from error
 
     def overrun_caches(self) -> bool:
-        """Read twice what the last-level cache holds."""
+        """Read twice what the last-level cache holds; give back lines that were set aside."""
+        self._driver.make_current()
+        self._driver.reset_persisting_lines()
         if self._overrun is None:
             count = 2 * int(self._properties.L2_cache_size) // 4
             self._overrun = self._torch.zeros(

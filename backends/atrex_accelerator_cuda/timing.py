@@ -37,7 +37,7 @@ _MIN_HOLD_S = 0.05
 _HOST_MARGIN = 5
 _WARM_CALLS = 6
 """Enough for the caching allocator to own all it needs: asking the driver can wait for the hold."""
-_WARM_S = 0.02
+_WARM_S = 0.008
 """Long enough for an idle device's clocks to rise."""
 _PROBES = 3
 _BASELINES = 5

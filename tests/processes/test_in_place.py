@@ -288,7 +288,7 @@ def test_what_both_processes_hold_is_counted(bench: Bench) -> None:
 
     # A kept output that is an input costs nothing more.
     twice = 2 * (inputs + 4 * ROWS)
-    assert bench.needed_bytes(pool, workload, 2) == twice + 2 * inputs + 4 * outputs
+    assert bench.needed_bytes(pool, workload, 2) == twice + 2 * inputs + 6 * outputs
 
 
 def test_one_set_will_do_where_two_large_ones_do_not_fit(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from atrex_core import DType, HarnessError, TensorSpec, Tolerance
-from atrex_core.comparison import Comparison, compare
+from atrex_core.comparison import Comparison, compare, within
 
 BF16 = Tolerance(dtype=DType.BF16)
 
@@ -326,3 +326,14 @@ def test_terms_that_cancel_are_judged_with_an_absolute_error() -> None:
 def test_a_cap_below_the_element_rule_is_refused() -> None:
     with pytest.raises(ValueError, match=r"cap 1\.0 is below element 2\.0"):
         Tolerance(dtype=DType.BF16, cap=1.0)
+
+
+def test_few_and_many_elements_are_counted_alike() -> None:
+    ratio = torch.tensor([0.0, 0.25, 0.3, 1.0, 1.1, 2.0, 16.0, math.inf], dtype=torch.float64)
+    edges = (0.25, 1.0, math.nextafter(1.0, 2.0), 16.0)
+    few = within._reached(ratio, edges)
+    copies = within._AT_ONCE // len(ratio) + 1
+    many = within._reached(ratio.repeat(copies), edges)
+
+    assert few.tolist() == [7, 5, 4, 2]
+    assert many.tolist() == [copies * count for count in few.tolist()]
