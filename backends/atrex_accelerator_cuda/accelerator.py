@@ -70,6 +70,10 @@ class CudaAccelerator(Accelerator):
             **({} if visible is None else {_VISIBLE: visible}),
         }
 
+    def deviceless_environment(self, device: Device) -> Mapping[str, str]:
+        """Return what hides every GPU from CUDA."""
+        return {_VISIBLE: ""}
+
     def absence(self) -> str:
         """Say which step found nothing: library, driver, GPU, visibility or state."""
         known = self._known()

@@ -11,22 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from attrs import frozen
+from atrex_accelerator_common.spans import Record
 
 from atrex_core import Unavailable
 
 _BUFFER_BYTES: Final = 8 * 2**20
 _KINDS: Final = ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET")
 _FORCED = 1
-
-
-@frozen
-class Record:
-    """One activity of the device, in nanoseconds of `Recorder.now_ns`."""
-
-    start_ns: int
-    end_ns: int
-    name: str
 
 
 class Recorder:

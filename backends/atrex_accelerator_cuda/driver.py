@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from typing import Any, Final
+from typing import Any
 
-from attrs import frozen
+from atrex_accelerator_common.driver import DriverError, HostWord
 
 from atrex_core import Unavailable
 
@@ -20,7 +20,6 @@ Kernel = Any
 Event = Any
 """An event handle of the driver."""
 
-OUT_OF_MEMORY: Final = 2
 _NOT_READY = 600
 _NOT_SUPPORTED = 801
 _CANNOT_LOAD = frozenset({200, 209, 218, 221, 222, 223, 225})
@@ -33,34 +32,13 @@ _LEGACY_STREAM = 1
 """Stream 0 means another stream in programs built for per-thread default streams; 1 never does."""
 
 
-class CudaError(RuntimeError):
-    """A driver call failed: the device faulted, or it refused."""
-
-    def __init__(self, function: str, code: int, text: str) -> None:
-        super().__init__(f"{function} failed: {text}")
-        self.code = code
-
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether the device's memory is used up."""
-        return self.code == OUT_OF_MEMORY
+class CudaError(DriverError):
+    """A call of the CUDA driver failed: the device faulted, or it refused."""
 
     @property
     def cannot_load(self) -> bool:
         """Whether the driver could not turn a kernel into code for this device."""
         return self.code in _CANNOT_LOAD
-
-
-@frozen(kw_only=True)
-class HostWord:
-    """Four bytes of pinned host memory that kernels can read."""
-
-    host_address: int
-    device_address: int
-
-    def write(self, value: int) -> None:
-        """Make `value` visible to the device."""
-        ctypes.c_uint32.from_address(self.host_address).value = value
 
 
 def load_bindings() -> Bindings:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from atrex_accelerator_cuda.driver import Driver, HostWord, Kernel
+from atrex_accelerator_common.driver import HostWord
+
+from atrex_accelerator_cuda.driver import Driver, Kernel
 
 THREADS: Final = 512
 """Divides the thread capacity of every multiprocessor built so far (1024, 1536, 2048)."""

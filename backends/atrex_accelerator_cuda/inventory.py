@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from atrex_accelerator_common.asking import UnansweredError, ask
 from attrs import frozen
 
 DEVICE_ORDER: Final = "PCI_BUS_ID"
@@ -76,26 +74,16 @@ class Inventory:
 def take_inventory(*, reader: Path = _READER, timeout_s: float = _TIMEOUT_S) -> Inventory:
     """Ask NVML in a short-lived process, which may crash or hang without harm."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", str(reader)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
+        document = ask(
+            reader,
+            timeout_s=timeout_s,
+            library="NVML",
+            driver="the NVIDIA driver",
+            tool="nvidia-smi",
         )
-    except subprocess.TimeoutExpired:
-        return Inventory(
-            problem=f"the NVIDIA driver did not answer within {timeout_s:g} s: "
-            "check that nvidia-smi works, or restart the machine"
-        )
-    except OSError as error:
-        return Inventory(problem=f"{sys.executable} cannot be started to ask NVML: {error}")
-    if done.returncode != 0:
-        return Inventory(
-            problem=f"asking NVML ended with {_ending(done.returncode)}: "
-            "reinstall the NVIDIA driver, or check that nvidia-smi works"
-        )
-    return _parse(done.stdout)
+    except UnansweredError as error:
+        return Inventory(problem=str(error))
+    return _parse(document)
 
 
 def visible_gpus(gpus: Sequence[Gpu], setting: str | None) -> tuple[Gpu, ...]:
@@ -160,12 +148,3 @@ def _gpu(entry: dict[str, Any]) -> Gpu:
         if entry["partitioned"]
         else None,
     )
-
-
-def _ending(returncode: int) -> str:
-    if returncode > 0:
-        return f"exit status {returncode}"
-    try:
-        return signal.Signals(-returncode).name
-    except ValueError:
-        return f"signal {-returncode}"

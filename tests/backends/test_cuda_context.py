@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from atrex_accelerator_common.held_queue import HeldQueue
 from atrex_accelerator_cuda.context import CudaContext, open_context
 from atrex_accelerator_cuda.driver import CudaError, Driver
-from atrex_accelerator_cuda.held_queue import HeldQueue
 from atrex_accelerator_cuda.hold import Hold
 
 from atrex_core import BufferHandle, Device, DType, HarnessError, Unavailable

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from atrex_accelerator_cuda import spans
+from atrex_accelerator_common import spans
+from atrex_accelerator_common.spans import LOST, METHOD, METHOD_FREE, NO_WORK, Window, spans_us
 from atrex_accelerator_cuda.activities import Record, Recorder
 from atrex_accelerator_cuda.context import CudaContext
 from atrex_accelerator_cuda.hold import NAME
-from atrex_accelerator_cuda.spans import LOST, METHOD, METHOD_FREE, NO_WORK, Window, spans_us
 from attrs import define, field
 
 from atrex_core import Unavailable
@@ -331,10 +331,23 @@ def test_a_gate_pins_its_page_and_waits_on_the_current_stream(
 
     page_on_device = 0x7000_1001  # as the recording driver gives it: one byte on
     assert ("cuMemHostRegister", 0x7000_1000, 4096, 3) in bindings.told
-    assert bindings.told[-2:] == [
+    assert bindings.told[-3:] == [
+        ("cuCtxResetPersistingL2Cache",),
         ("cuStreamWaitValue32", 1, page_on_device + 0x40, 5, 0),
         ("cuStreamWriteValue32", 1, page_on_device + 0x80, 6, 0),
     ]
+
+
+def test_lines_that_a_call_has_set_aside_are_given_back_before_caches_are_overrun(
+    context: CudaContext, torch: Any, bindings: Any
+) -> None:
+    bindings.told.clear()
+    torch.told.clear()
+
+    context.overrun_caches()
+
+    assert bindings.names() == ["cuCtxSetCurrent", "cuCtxResetPersistingL2Cache"]
+    assert torch.told[-1] == "read"
 
 
 def test_a_driver_that_does_not_pin_is_a_reason(context: CudaContext, bindings: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from atrex_accelerator_cuda.timing import METHOD, Batch, measure
+from atrex_accelerator_common.timing import METHOD, Batch, measure
 from attrs import define, field
 
 EVENT_US = 1.5

@@ -16,8 +16,7 @@ from typing import Final, Protocol
 
 from attrs import frozen
 
-from atrex_accelerator_cuda.activities import Record
-from atrex_accelerator_cuda.timing import Call, Queue, Turn
+from atrex_accelerator_common.timing import Call, Queue, Turn
 from atrex_core import DeviceSamples, is_settled
 
 METHOD: Final = "activity records of held calls"
@@ -26,9 +25,19 @@ NO_WORK: Final = "forward puts no work on the device"
 LOST: Final = "records of some calls are missing"
 
 _CHUNK: Final = 16
-_LEAST_SAMPLES: Final = 64
+_LEAST_SAMPLES: Final = 48
 """Fewer agree by chance while a device's clocks still move."""
 _MOST_SAMPLES: Final = 400
+
+
+@frozen
+class Record:
+    """One activity of the device, in nanoseconds of the records' clock."""
+
+    start_ns: int
+    end_ns: int
+    name: str
+    """What ran; a copy or a fill may have none."""
 
 
 class Source(Protocol):

@@ -5,10 +5,48 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any, Protocol
 
-from atrex_accelerator_cuda.driver import Driver
-from atrex_accelerator_cuda.hold import Hold
-from atrex_accelerator_cuda.timing import Batch, Call
+from atrex_accelerator_common.timing import Batch, Call
+
+Event = Any
+"""An event handle of a driver."""
+
+
+class EventDriver(Protocol):
+    """A driver that keeps the time on a stream. Each method raises an error of its own."""
+
+    def event(self) -> Event:
+        """Return an event that keeps the time."""
+        ...
+
+    def record(self, event: Event, stream: int) -> None:
+        """Enqueue `event` on `stream`."""
+        ...
+
+    def has_happened(self, event: Event) -> bool:
+        """Return whether the device has reached `event`."""
+        ...
+
+    def wait(self, event: Event) -> None:
+        """Return once the device has reached `event`."""
+        ...
+
+    def elapsed_us(self, start: Event, end: Event) -> float:
+        """Return the device time between two events."""
+        ...
+
+
+class Holder(Protocol):
+    """What keeps a stream back."""
+
+    def start(self, stream: int, limit_s: float) -> None:
+        """Keep back what is enqueued from now on, until `release`, or for `limit_s` at most."""
+        ...
+
+    def release(self) -> None:
+        """Let it run."""
+        ...
 
 
 class HeldQueue:
@@ -16,13 +54,13 @@ class HeldQueue:
 
     def __init__(
         self,
-        driver: Driver,
-        hold: Hold,
+        driver: EventDriver,
+        hold: Holder,
         *,
         current_stream: Callable[[], int],
         synchronize: Callable[[], None],
     ) -> None:
-        """Warm the kernel up and create the events, so that no batch pays for it."""
+        """Warm the hold up and create the events, so that no batch pays for it."""
         self._driver = driver
         self._hold = hold
         self._current_stream = current_stream
