@@ -1,6 +1,6 @@
 """Claim: strict refuses every mutant and accepts every honest variant, on a GPU at production size.
 
-    python benchmarks/problem_lint.py JOURNAL [--only GLOB] [--device cuda:0] [--jobs 1] [--minutes 9]
+    python benchmarks/problem_lint.py JOURNAL [--only GLOB] [--device ID] [--jobs N] [--minutes N]
 
 Lints the smallest, a middle and the largest workload of each operator under both protocols, as
 `atrex-eval problems lint` does, and prints its table. Stops after so many minutes; the same

@@ -25,7 +25,13 @@ LIGHT = 4096
 """How many times lighter, at least, a key of the crowd is than the leading one."""
 
 CANCELLING = 256.0
-"""Parts of values that cancel, in units of the mean of all values."""
+"""Parts of values that cancel, in units of the mean of all values, at most."""
+
+SUMMED = 2.0**28
+"""Those parts times how many there are, in units of the dtype's precision, at most.
+
+Tensor cores truncate whenever they add: what that costs must stay far below the tolerance.
+"""
 
 
 def make_inputs(
@@ -88,7 +94,8 @@ def make_inputs(
         rank = place * counting // k_lens[of]
         is_hidden = (place + 1) * counting // k_lens[of] == rank
         k[:, :, 0] = -200 * head_dim**0.5 * is_hidden[:, None]
-        part = (counting - 1 - 2 * rank).sign() * CANCELLING / counting.sqrt()
+        part = (counting - 1 - 2 * rank).sign() * _cancelling(counting, torch.bfloat16)
+        part /= counting.sqrt()
         v += part[:, None, None].bfloat16() * normal(num_heads, head_dim).sign()
     elif regime == "peaked":
         q *= 1.5
@@ -120,6 +127,11 @@ def make_inputs(
         "cu_seqlens_q": q_starts.to(torch.int32),
         "cu_seqlens_k": k_starts.to(torch.int32),
     }
+
+
+def _cancelling(tokens: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    most = SUMMED * torch.finfo(kind).eps
+    return (most / tokens.clamp(min=1).float()).clamp(max=CANCELLING)
 
 
 def _starts(lengths: torch.Tensor) -> torch.Tensor:

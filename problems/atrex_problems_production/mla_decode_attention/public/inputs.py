@@ -30,7 +30,13 @@ LOUD = 10_000.0
 """What must not be read: a weight of 0 removes it."""
 
 CANCELLING = 256.0
-"""Parts of rows that cancel, in units of the mean of all rows."""
+"""Parts of rows that cancel, in units of the mean of all rows, at most."""
+
+SUMMED = 2.0**28
+"""Those parts times how many there are, in units of the dtype's precision, at most.
+
+Tensor cores truncate whenever they add: what that costs must stay far below the tolerance.
+"""
 
 
 def make_inputs(
@@ -83,7 +89,8 @@ def make_inputs(
     elif regime == "flat":
         q.zero_()
         length = lengths[0]
-        part = (length - 1 - 2 * (row % length)).sign() * CANCELLING / length.sqrt()
+        part = (length - 1 - 2 * (row % length)).sign() * _cancelling(length, torch.bfloat16)
+        part /= length.sqrt()
         kv += part[:, None, None].bfloat16() * normal(width).sign()
     elif regime == "peaked":
         q *= 1.5
@@ -114,6 +121,11 @@ def make_inputs(
     loud = torch.where(q[-1] < 0, -LOUD, LOUD).bfloat16()[row % nhead]
     kv[:, 0] = torch.where((row >= lengths.sum())[:, None], loud, kv[:, 0])
     return {"q": q, "kv_cache": kv, "seq_lens": lengths.to(torch.int32)}
+
+
+def _cancelling(tokens: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    most = SUMMED * torch.finfo(kind).eps
+    return (most / tokens.clamp(min=1).float()).clamp(max=CANCELLING)
 
 
 def _resplit(lengths: torch.Tensor, order: torch.Tensor, share: torch.Tensor) -> torch.Tensor:

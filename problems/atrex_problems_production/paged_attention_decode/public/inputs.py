@@ -30,7 +30,13 @@ LOUD = 10_000.0
 """What slots that must not be read hold: finite in fp16 too, so that a weight of 0 removes it."""
 
 CANCELLING = 256.0
-"""Parts of values that cancel, in units of the mean of all values."""
+"""Parts of values that cancel, in units of the mean of all values, at most."""
+
+SUMMED = 2.0**28
+"""Those parts times how many there are, in units of the dtype's precision, at most.
+
+Tensor cores truncate whenever they add: what that costs must stay far below the tolerance.
+"""
 
 
 def make_inputs(
@@ -86,7 +92,8 @@ def make_inputs(
         query *= 1.5
     elif regime == "flat":
         query.zero_()
-        sign = (lengths[0] - 1 - 2 * token).sign() * CANCELLING / lengths[0].sqrt()
+        sign = (lengths[0] - 1 - 2 * token).sign() * _cancelling(lengths[0], kind)
+        sign /= lengths[0].sqrt()
         part = torch.zeros(blocks, block_size, dtype=kind, device=device)
         part[tables] = sign.to(kind).view(table_width, block_size)
         v += part[:, :, None, None] * normal(num_kv_heads, head_size).sign()
@@ -136,6 +143,11 @@ def make_inputs(
         "block_tables": tables.to(torch.int32),
         "seq_lens": lengths.to(torch.int32),
     }
+
+
+def _cancelling(tokens: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    most = SUMMED * torch.finfo(kind).eps
+    return (most / tokens.clamp(min=1).float()).clamp(max=CANCELLING)
 
 
 def _scattered(blocks: int, rng: torch.Generator, device: str) -> torch.Tensor:

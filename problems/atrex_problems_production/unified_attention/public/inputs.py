@@ -30,7 +30,13 @@ LOUD = 10_000.0
 """What must not be read: a weight of 0 removes it."""
 
 CANCELLING = 256.0
-"""Parts of values that cancel, in units of the mean of all values."""
+"""Parts of values that cancel, in units of the mean of all values, at most."""
+
+SUMMED = 2.0**28
+"""Those parts times how many there are, in units of the dtype's precision, at most.
+
+Tensor cores truncate whenever they add: what that costs must stay far below the tolerance.
+"""
 
 
 def make_inputs(
@@ -104,7 +110,7 @@ def make_inputs(
         q.zero_()
         third = (k_lens // 3)[:, None]
         sign = (token < third).float() - ((token >= third) & (token < 2 * third)).float()
-        size = CANCELLING / k_lens.clamp(min=1).float().sqrt()
+        size = _cancelling(k_lens, torch.bfloat16) / k_lens.clamp(min=1).float().sqrt()
         part = torch.zeros(blocks, block_size, device=device)
         part[places] = (sign * size[:, None]).view(num_seqs, width, block_size)
         v += part[:, :, None, None].bfloat16() * normal(num_kv_heads, head_size).sign()
@@ -155,6 +161,11 @@ def make_inputs(
         "seqused_k": k_lens.to(torch.int32),
         "block_table": tables.to(torch.int32),
     }
+
+
+def _cancelling(tokens: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    most = SUMMED * torch.finfo(kind).eps
+    return (most / tokens.clamp(min=1).float()).clamp(max=CANCELLING)
 
 
 def _resplit(
