@@ -1,7 +1,7 @@
 """The public API of atrex-eval: what plugin authors and callers import. No torch here.
 
-`Session` and what comes with it are loaded when they are first asked for: a plugin that needs
-only the model must not pay for the orchestrator.
+A name is loaded when it is first asked for: a plugin that needs only the model must not pay for
+the orchestrator, nor `atrex-eval --help` for the model.
 """
 
 from __future__ import annotations
@@ -9,101 +9,108 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from atrex_core._project import PROJECT, hookimpl
-from atrex_core.errors import (
-    AtrexError,
-    ExitCode,
-    HarnessError,
-    NothingToDo,
-    PluginError,
-    Unavailable,
-    UnknownName,
-    UsageError,
-)
-from atrex_core.interfaces import (
-    Accelerator,
-    Backend,
-    BackendRuntime,
-    Buffer,
-    BufferHandle,
-    CalibratedProfile,
-    DeviceContext,
-    DeviceSamples,
-    Implementation,
-    Inapplicable,
-    KernelReport,
-    Launch,
-    Problem,
-    QueueGate,
-    RuntimeRequest,
-    Stage,
-    TargetFailure,
-    Tensor,
-    Tensors,
-)
-from atrex_core.model import (
-    Adoption,
-    Allclose,
-    ArithmeticPath,
-    Basis,
-    Bound,
-    Candidate,
-    Ceiling,
-    CodeSteps,
-    Conditions,
-    Confidence,
-    Container,
-    Cost,
-    Device,
-    DeviceMatch,
-    DType,
-    Evaluation,
-    Figure,
-    Gap,
-    Gate,
-    GateResult,
-    HardwareProfile,
-    Isolation,
-    Limiter,
-    Origin,
-    Outcome,
-    Pack,
-    Phase,
-    Pipe,
-    Protocol,
-    Rule,
-    Scale,
-    Share,
-    TensorSpec,
-    ThrottleReason,
-    Timing,
-    TimingConditions,
-    Tolerance,
-    Verdict,
-    Weight,
-    Workload,
-)
-from atrex_core.precision import half_width_us, is_settled
-from atrex_core.tensors import RowBlocks, dense, dtype_of, torch_dtype
-
 if TYPE_CHECKING:
+    from atrex_core._project import PROJECT, hookimpl
     from atrex_core.config import Settings
+    from atrex_core.errors import (
+        AtrexError,
+        ExitCode,
+        HarnessError,
+        NothingToDo,
+        PluginError,
+        Unavailable,
+        UnknownName,
+        UsageError,
+    )
+    from atrex_core.interfaces import (
+        Accelerator,
+        Backend,
+        BackendRuntime,
+        Buffer,
+        BufferHandle,
+        CalibratedProfile,
+        DeviceContext,
+        DeviceSamples,
+        Implementation,
+        Inapplicable,
+        KernelReport,
+        Launch,
+        Problem,
+        QueueGate,
+        RuntimeRequest,
+        Stage,
+        TargetFailure,
+        Tensor,
+        Tensors,
+    )
     from atrex_core.journal import Journal
+    from atrex_core.model import (
+        Adoption,
+        Allclose,
+        ArithmeticPath,
+        Basis,
+        Bound,
+        Candidate,
+        Ceiling,
+        CodeSteps,
+        Conditions,
+        Confidence,
+        Container,
+        Cost,
+        Device,
+        DeviceCost,
+        DeviceMatch,
+        DType,
+        Evaluation,
+        Figure,
+        Gap,
+        Gate,
+        GateResult,
+        HardwareProfile,
+        Isolation,
+        Limiter,
+        Origin,
+        Outcome,
+        Pack,
+        Phase,
+        Pipe,
+        Protocol,
+        Rule,
+        RunCost,
+        Scale,
+        Share,
+        TensorSpec,
+        ThrottleReason,
+        Timing,
+        TimingConditions,
+        Tolerance,
+        Verdict,
+        Weight,
+        Workload,
+    )
     from atrex_core.plugins import PluginHost
+    from atrex_core.precision import half_width_us, is_settled
     from atrex_core.session import Session
+    from atrex_core.tensors import RowBlocks, dense, dtype_of, torch_dtype
 
-_LATE = {
-    "Journal": "atrex_core.journal",
-    "PluginHost": "atrex_core.plugins",
-    "Session": "atrex_core.session",
-    "Settings": "atrex_core.config",
-}
+_HOMES = (
+    *("_project", "errors", "model", "interfaces", "precision", "tensors"),
+    *("config", "journal", "plugins", "session"),
+)
+"""Where the names are looked for: what loads fast comes first."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
+    for part in _HOMES if name in __all__ else ():
+        home = import_module(f"{__name__}.{part}")
+        if hasattr(home, name):
+            globals()[name] = found = getattr(home, name)
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [
@@ -130,6 +137,7 @@ __all__ = [
     "DType",
     "Device",
     "DeviceContext",
+    "DeviceCost",
     "DeviceMatch",
     "DeviceSamples",
     "Evaluation",
@@ -160,6 +168,7 @@ __all__ = [
     "QueueGate",
     "RowBlocks",
     "Rule",
+    "RunCost",
     "RuntimeRequest",
     "Scale",
     "Session",

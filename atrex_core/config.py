@@ -46,7 +46,8 @@ class Settings:
     scale: Scale | None = None
     """None takes what the device's accelerator is meant for."""
     device: str | None = None
-    """A device id, or an accelerator's name; None takes the first that the backend runs on."""
+    """Ids, accelerators' names, and globs over present ids, with commas between; None takes the
+    first device that the backend runs on. All of them take work from one queue."""
     targets: tuple[str, ...] = ()
     """Architectures to compile for besides the device's own."""
     protocol: Protocol = Protocol.STRICT
@@ -245,7 +246,7 @@ def _converted(
     name: str, raw: object, where: str, convert: Callable[[object, Any], object]
 ) -> object:
     try:
-        value = convert(raw, _FIELDS[name])
+        value = ",".join(_names(raw)) if name == "device" else convert(raw, _FIELDS[name])
         if name == "profile" and is_path(str(value)):
             value = str(_path(str(value)))
         validator: Any = getattr(attrs.fields(Settings), name).validator

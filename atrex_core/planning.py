@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
+from attrs.validators import min_len
 
 from atrex_core.candidates import find_candidates, read_candidate
 from atrex_core.config import Settings
+from atrex_core.device_choice import absence_of as absence_of
+from atrex_core.device_choice import choose_device as choose_device
+from atrex_core.device_choice import choose_devices as choose_devices
+from atrex_core.device_choice import device_of as device_of
+from atrex_core.device_choice import devices_of as devices_of
+from atrex_core.device_choice import find_device as find_device
 from atrex_core.errors import AtrexError, NothingToDo, Unavailable, UnknownName, UsageError
 from atrex_core.interfaces import Accelerator, Backend, Problem
 from atrex_core.model import Candidate, Device, Pack, Phase, Protocol, Scale, Weight, Workload
@@ -21,11 +27,9 @@ from atrex_core.plugins.blame import blaming
 from atrex_core.printable import one_line
 from atrex_core.probe import PROBE_NAME, ProbeProblem
 from atrex_core.profile_choice import check_profile
-from atrex_core.suggest import did_you_mean, listed
+from atrex_core.suggest import listed
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 NO_RULES = (
     f"--protocol {Protocol.STRICT} works for every problem; to give one other rules, let its "
@@ -40,12 +44,18 @@ class Plan:
 
     backend: Backend
     accelerator: Accelerator
-    device: Device
+    devices: tuple[Device, ...] = field(validator=min_len(1))
+    """All of one kind: see `choose_devices`."""
     scale: Scale
     targets: tuple[str, ...]
     items: tuple[tuple[Candidate, tuple[Workload, ...]], ...]
     problems: tuple[Problem, ...]
     """Every problem of the selected pack, chosen or not: a missing operator scores 0."""
+
+    @property
+    def device(self) -> Device:
+        """The first device, which stands for the others where only the kind matters."""
+        return self.devices[0]
 
     @property
     def pack(self) -> Pack:
@@ -77,139 +87,6 @@ def choose_backend(host: PluginHost, name: str | None) -> Backend:
     raise UsageError("no backend was named", hint=hint)
 
 
-def choose_device(
-    host: PluginHost, backend: Backend, name: str | None
-) -> tuple[Accelerator, Device]:
-    """Return the device to run on: the one asked for, else the first real, else a virtual one.
-
-    Raises:
-        UnknownName: no accelerator knows the name.
-        Unavailable: it is not here, or this backend cannot use it.
-        PluginError: an accelerator that may have it is broken.
-    """
-    if name is not None:
-        accelerator, device = find_device(host, name)
-        _check_supported(backend, accelerator, device)
-        return accelerator, device
-    usable = [host.accelerators[k] for k in backend.accelerators if k in host.accelerators]
-    faults: dict[str, AtrexError] = {}
-    for accelerator in usable:
-        for device in _asked(devices_of, host, accelerator, faults) or ():
-            return accelerator, device
-    for arch in backend.virtual_targets:
-        return find_device(host, f"virtual:{arch}")
-    if faults:
-        raise next(iter(faults.values()))
-    reasons = [absence_of(host, accelerator) for accelerator in usable]
-    raise Unavailable(
-        f"backend {backend.name!r} has no device here: {'; '.join(reasons) or 'no accelerator'}",
-        hint="`atrex-eval doctor` shows what works on this machine",
-    )
-
-
-def find_device(host: PluginHost, device_id: str) -> tuple[Accelerator, Device]:
-    """Return the device that any accelerator knows as `device_id`.
-
-    The accelerator that the id begins with is asked first; one that breaks is passed over.
-
-    Raises:
-        Unavailable: the accelerator exists, the device does not.
-        UnknownName: no accelerator knows such a name.
-        PluginError: nor does any, but one that might have is broken.
-    """
-    kind = device_id.partition(":")[0]
-    faults: dict[str, AtrexError] = {}
-
-    def named(host: PluginHost, accelerator: Accelerator) -> Device | None:
-        return device_of(host, accelerator, device_id)
-
-    for accelerator in sorted(host.accelerators, key=lambda a: a.name != kind):
-        device = _asked(named, host, accelerator, faults)
-        if device is not None:
-            return accelerator, device
-    known = {a.name: _asked(devices_of, host, a, faults) or () for a in host.accelerators}
-    if kind in known and kind not in faults:
-        present = ", ".join(device.id for device in known[kind])
-        why = f"there is only {present}" if present else absence_of(host, host.accelerators[kind])
-        raise Unavailable(
-            f"device {device_id!r} is not available here: {why}",
-            hint="see `atrex-eval list devices`",
-        )
-    if faults:
-        raise next(iter(faults.values()))
-    ids = [device.id for devices in known.values() for device in devices]
-    raise UnknownName(f"no device is named {device_id!r}", hint=did_you_mean(device_id, ids))
-
-
-def devices_of(host: PluginHost, accelerator: Accelerator) -> Sequence[Device]:
-    """Return the devices that an accelerator says are present.
-
-    Raises:
-        PluginError: it cannot say.
-    """
-    with blaming(host.accelerators, accelerator.name):
-        return [_a_device(device) for device in accelerator.devices()]
-
-
-def device_of(host: PluginHost, accelerator: Accelerator, device_id: str) -> Device | None:
-    """Return what an accelerator knows as `device_id`.
-
-    Raises:
-        PluginError: it cannot say.
-    """
-    with blaming(host.accelerators, accelerator.name):
-        device = accelerator.device(device_id)
-        return None if device is None else _a_device(device)
-
-
-def absence_of(host: PluginHost, accelerator: Accelerator) -> str:
-    """Return why an accelerator has no device here.
-
-    Raises:
-        PluginError: it cannot say.
-    """
-    with blaming(host.accelerators, accelerator.name):
-        return str(accelerator.absence())
-
-
-def _a_device(device: object) -> Device:
-    if not isinstance(device, Device):
-        raise TypeError(f"{type(device).__name__!r} is no Device")
-    return device
-
-
-def _asked(
-    question: Callable[[PluginHost, Accelerator], T],
-    host: PluginHost,
-    accelerator: Accelerator,
-    faults: dict[str, AtrexError],
-) -> T | None:
-    """Ask an accelerator; where it breaks, note the fault and go on without an answer."""
-    try:
-        return question(host, accelerator)
-    except AtrexError as error:
-        if accelerator.name not in faults:
-            log.warning("%s", one_line(str(error)))
-            faults[accelerator.name] = error
-        return None
-
-
-def _check_supported(backend: Backend, accelerator: Accelerator, device: Device) -> None:
-    if device.virtual:
-        if device.arch in backend.virtual_targets:
-            return
-        offers = ", ".join(f"virtual:{arch}" for arch in backend.virtual_targets) or "none"
-        raise Unavailable(
-            f"backend {backend.name!r} cannot stand in for {device.arch!r}",
-            hint=f"virtual devices it offers: {offers}",
-        )
-    if accelerator.name not in backend.accelerators:
-        raise Unavailable(
-            f"backend {backend.name!r} does not run on {device.id!r}",
-            hint=f"it runs on: {', '.join(backend.accelerators)}",
-        )
-
-
 def choose_targets(backend: Backend, device: Device, named: Sequence[str]) -> tuple[str, ...]:
     """Return the architectures the compile gate also builds for.
 
@@ -231,13 +108,13 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
     """Decide what a run does, or say in one error why it can do nothing.
 
     Raises:
-        UnknownName, UsageError, Unavailable: see the functions above.
+        UnknownName, UsageError, Unavailable: see the functions above and `choose_devices`.
         NothingToDo: the selection is empty.
     """
     backend = choose_backend(host, settings.backend)
     backend.check_available()
-    accelerator, device = choose_device(host, backend, settings.device)
-    check_profile(host, device, settings.profile)  # a wrong one is found out before the work
+    accelerator, devices = choose_devices(host, backend, settings.device)
+    check_profile(host, devices[0], settings.profile)  # a wrong one is found out before the work
     scale = settings.scale or accelerator.default_scale
     chosen = host.problems.select(*settings.problem)
     candidates = list(find_candidates(host, backend, chosen, paths))
@@ -261,9 +138,9 @@ def plan(host: PluginHost, settings: Settings, paths: Sequence[Path]) -> Plan:
     return Plan(
         backend=backend,
         accelerator=accelerator,
-        device=device,
+        devices=devices,
         scale=scale,
-        targets=choose_targets(backend, device, settings.targets),
+        targets=choose_targets(backend, devices[0], settings.targets),
         items=tuple(items),
         problems=tuple(_sound(host, {c.problem for c, _ in items}, is_whole=is_scored)),
     )
@@ -347,7 +224,7 @@ def probe_plan(backend: Backend, accelerator: Accelerator, device: Device) -> Pl
     return Plan(
         backend=backend,
         accelerator=accelerator,
-        device=device,
+        devices=(device,),
         scale=Scale.SMOKE,
         targets=(),
         items=((candidate, tuple(problem.select(Scale.SMOKE))),),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from attrs import define, field
@@ -54,7 +56,10 @@ class _NotReadyError(AtrexError):
 
 @define(eq=False)
 class RefereeProcess:
-    """One running referee. `start` returns at once; `ready` waits."""
+    """One running referee. `start` returns at once; `ready` waits.
+
+    One thread at a time owns it. Others may call nothing but `hang_up` and `kill`.
+    """
 
     setup: Setup
     _process: subprocess.Popen[bytes]
@@ -62,6 +67,8 @@ class RefereeProcess:
     _lifeline: int
     _ready: Ready | None = field(default=None, init=False)
     _idle: bool = field(default=False, init=False)
+    _ending: threading.Lock = field(factory=threading.Lock, init=False)
+    """Held while a descriptor is closed: its number may be another's right after."""
 
     @classmethod
     def start(cls, setup: Setup, environment: Mapping[str, str]) -> RefereeProcess:
@@ -105,14 +112,15 @@ class RefereeProcess:
             self._idle = True
         return self._ready
 
-    def begin(self, candidate: Candidate) -> None:
-        """Hand over a candidate."""
+    def begin(self, candidate: Candidate, workloads: Sequence[str] = ()) -> None:
+        """Hand over a candidate, and say what will probably be asked of it, in order."""
         self._send(
             Begin(
                 submission=candidate.name,
                 candidate=str(candidate.path),
                 problem=candidate.problem,
                 source=base64.b64encode(candidate.source).decode(),
+                workloads=tuple(workloads),
             )
         )
 
@@ -136,20 +144,46 @@ class RefereeProcess:
                 case other:
                     raise RefereeLost(f"the referee said {type(other).__name__} out of turn")
 
+    def hang_up(self) -> None:
+        """Have it end at once, whatever it is at; from any thread.
+
+        Who waits for its answer hears that it is lost. `stop` is still to be called by its owner.
+        """
+        with self._ending:
+            self._cut_lifeline()
+            with suppress(OSError):  # it is closed already
+                self._channel.sock.shutdown(socket.SHUT_RDWR)
+
+    def dismiss(self) -> None:
+        """Let it tidy up and end where it is idle; `stop` then waits for that."""
+        with self._ending:
+            self._channel.close()
+
     def stop(self) -> None:
         """End the referee and everything below it. Safe to call twice."""
-        self._channel.close()
+        self.dismiss()
         if self._idle:  # it hears us, and tidies up before it goes
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_HANG_UP_S)
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        with self._ending:
+            self._cut_lifeline()
         try:
             self._process.wait(timeout=_GRACE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        except BaseException:  # Ctrl-C again: no more patience
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """Leave it no time to tidy up; from any thread. What is below it notices, and ends."""
+        self._process.kill()
+
+    def _cut_lifeline(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
 
     def _send(self, message: Setup | Begin | Judge) -> None:
         try:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from atrex_core.cli.console import rendered, say
 from atrex_core.cli.output import check_output, deliver, keep_candidates
 from atrex_core.config import Settings, load_settings
 from atrex_core.errors import AtrexError, ExitCode, UnknownName, UsageError
-from atrex_core.model import Evaluation, Gate, Protocol, Scale, Verdict
+from atrex_core.model import Evaluation, Gate, Protocol, RunCost, Scale, Verdict
 from atrex_core.planning import Plan
 from atrex_core.printable import one_line
+from atrex_core.report import cost as costs
 from atrex_core.report import document, table
 from atrex_core.session import Session
 from atrex_core.suggest import did_you_mean
@@ -36,7 +38,12 @@ log = logging.getLogger(__name__)
 @click.option("--problem", multiple=True, metavar="GLOB", help="Only these problems.")
 @click.option("--workload", multiple=True, metavar="GLOB", help="Only these workload ids.")
 @click.option("--scale", metavar="|".join(Scale), help="Default: what the device is meant for.")
-@click.option("--device", metavar="ID", help="See `list devices`; also virtual:ARCH.")
+@click.option(
+    "--device",
+    multiple=True,
+    metavar="ID|GLOB",
+    help="See `list devices`; also virtual:ARCH. Several share the work.",
+)
 @click.option("--target", "targets", multiple=True, metavar="ARCH", help="Also compile for these.")
 @click.option("--protocol", metavar="|".join(Protocol))
 @click.option("--until", metavar="GATE", help=f"Stop after a gate: {', '.join(Gate)}.")
@@ -70,17 +77,18 @@ def command(candidates: tuple[Path, ...], verbose: bool, **flags: Any) -> int:
         planned = session.plan(candidates)
         keep_candidates(settings.output, candidates or (planned.backend.kernels,))
         evaluations += session.earlier(planned)
-        fresh = session.run(planned)
         try:
-            for evaluation in live.shown(fresh, total=session.remaining(planned)):
-                evaluations.append(evaluation)
+            with closing(session.run(planned)) as fresh:
+                for evaluation in live.shown(fresh, total=session.remaining(planned)):
+                    evaluations.append(evaluation)
         except (KeyboardInterrupt, AtrexError) as end:
+            evaluations += session.late
             if evaluations:  # what was found out is not lost
                 if isinstance(end, AtrexError):  # it may be the journal that failed
                     settings = evolve(settings, journal=None)
-                _report(settings, planned, evaluations, verbose=verbose)
+                _report(settings, planned, evaluations, session.cost, verbose=verbose)
             raise
-    _report(settings, planned, evaluations, verbose=verbose)
+    _report(settings, planned, evaluations, session.cost, verbose=verbose)
     return exit_code(evaluations)
 
 
@@ -118,16 +126,21 @@ def exit_code(evaluations: Sequence[Evaluation]) -> ExitCode:
 
 
 def _report(
-    settings: Settings, planned: Plan, evaluations: Sequence[Evaluation], *, verbose: bool
+    settings: Settings,
+    planned: Plan,
+    evaluations: Sequence[Evaluation],
+    cost: RunCost,
+    *,
+    verbose: bool,
 ) -> None:
     selection = scoring.Selection.of(
         planned.pack, planned.problems, is_partial=bool(settings.problem or settings.workload)
     )
     summary = scoring.summarise(evaluations, selection)
     if settings.format == "json":
-        text = json.dumps(document.document(evaluations, summary), allow_nan=False)
+        text = json.dumps(document.document(evaluations, summary, cost), allow_nan=False)
     else:
-        text = _tables(evaluations, summary, verbose=verbose)
+        text = _tables(evaluations, summary, cost, verbose=verbose)
     journal = settings.journal
     kept = f"the results are in {str(journal)!r}" if journal else "see also --journal"
     deliver(text, settings.output, otherwise=kept)
@@ -135,7 +148,13 @@ def _report(
         say(f"journal: {one_line(str(settings.journal), 5000)}")
 
 
-def _tables(evaluations: Sequence[Evaluation], summary: scoring.Summary, *, verbose: bool) -> str:
+def _tables(
+    evaluations: Sequence[Evaluation],
+    summary: scoring.Summary,
+    cost: RunCost,
+    *,
+    verbose: bool,
+) -> str:
     listed = list(evaluations)
     if len(listed) > table.MOST_ROWS and not verbose:
         listed = [e for e in listed if e.outcome is not Verdict.PASSED][: table.MOST_ROWS]
@@ -143,4 +162,5 @@ def _tables(evaluations: Sequence[Evaluation], summary: scoring.Summary, *, verb
     lines += [rendered(table.operators_table(summary)), ""]
     lines += table.reasons(evaluations)
     lines += table.headline(summary, evaluations)
+    lines += costs.lines(cost)
     return "\n".join(lines)

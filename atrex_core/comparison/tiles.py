@@ -17,10 +17,7 @@ Tensor = Any
 """`torch.Tensor`; core never imports torch at module level."""
 
 _TILE = 1 << 22
-"""Elements per tile on the host: its temporaries stay in the caches, or nearly."""
-
-_DEVICE_TILE = 1 << 24
-"""Elsewhere: large enough to hide launches, small enough for any device."""
+"""Elements per tile: its temporaries stay in the caches, or nearly, and it hides launches."""
 
 
 class Tally:
@@ -203,9 +200,8 @@ class _Matrix:
 def blocks(matrix: Tensor) -> Iterator[list[Tile]]:
     """Yield blocks of whole rows of a matrix, each as the tiles it consists of."""
     rows, width = matrix.shape
-    size = _TILE if matrix.device.type == "cpu" else _DEVICE_TILE
-    across = min(width, size)
-    down = max(1, size // across)
+    across = min(width, _TILE)
+    down = max(1, _TILE // across)
     for top in range(0, rows, down):
         yield [
             Tile(

@@ -99,15 +99,22 @@ class Damage:
 
 @frozen(kw_only=True)
 class ResumeKey:
-    """What must agree for an evaluation to stand for another."""
+    """What must agree for an evaluation to stand for another.
+
+    Of the device its kind, and not its id: several devices take work from one queue, and which of
+    them judged what is chance. An id does not name a device for good either: visibility settings
+    and other machines number anew. To set devices of one kind beside each other, give each a
+    journal of its own.
+    """
 
     digest: str
     submission: str
     problem: str
     workload: str
     backend: str
-    device_id: str
+    accelerator: str
     device_name: str
+    virtual: bool
     target: str
     protocol: Protocol
     pack_digest: str
@@ -198,8 +205,9 @@ def resume_key(evaluation: Evaluation) -> ResumeKey:
         problem=evaluation.problem,
         workload=evaluation.workload,
         backend=evaluation.backend,
-        device_id=evaluation.device.id,
+        accelerator=evaluation.accelerator,
         device_name=evaluation.device.name,
+        virtual=evaluation.device.virtual,
         target=evaluation.target,
         protocol=evaluation.protocol,
         pack_digest=evaluation.pack.digest,

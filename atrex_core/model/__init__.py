@@ -1,6 +1,7 @@
 """The nouns. Everything here is immutable and serialisable."""
 
 from atrex_core.model.conditions import Conditions, ThrottleReason, TimingConditions
+from atrex_core.model.cost import DeviceCost, RunCost
 from atrex_core.model.dtype import DType
 from atrex_core.model.hardware import (
     ArithmeticPath,
@@ -60,6 +61,7 @@ __all__ = [
     "Cost",
     "DType",
     "Device",
+    "DeviceCost",
     "DeviceMatch",
     "Evaluation",
     "Figure",
@@ -76,6 +78,7 @@ __all__ = [
     "Pipe",
     "Protocol",
     "Rule",
+    "RunCost",
     "Scale",
     "Share",
     "TensorSpec",

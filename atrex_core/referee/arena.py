@@ -14,7 +14,7 @@ from attrs import define, evolve, field
 
 from atrex_core.interfaces import Buffer, BufferHandle, DeviceContext, Tensor, Tensors
 from atrex_core.model import DType, TensorSpec
-from atrex_core.processes.messages import Placement
+from atrex_core.processes.messages import PlacedSets, Placement
 from atrex_core.referee.seals import raw
 
 _ALIGNMENT_BYTES = 256
@@ -28,8 +28,8 @@ class Arena:
 
     context: DeviceContext
     buffers: tuple[Buffer, ...]
-    input_sets: tuple[tuple[Placement, ...], ...]
-    output_sets: tuple[tuple[Placement, ...], ...]
+    input_sets: PlacedSets
+    output_sets: PlacedSets
     _views: dict[tuple[int, int, str], Tensor] = field(factory=dict, init=False)
 
     @classmethod
@@ -47,11 +47,11 @@ class Arena:
         Raises:
             MemoryError: the device cannot hold it.
         """
-        placed, size = _place_many(inputs, sets, buffer=0)
-        out, out_size = _place_many(outputs, output_sets, buffer=1)
-        first = context.allocate(max(size, _ALIGNMENT_BYTES))
+        placed = _placed(inputs, sets, buffer=0)
+        out = _placed(outputs, output_sets, buffer=1)
+        first = context.allocate(max(sets * placed.stride_bytes, _ALIGNMENT_BYTES))
         try:
-            second = context.allocate(max(out_size, _ALIGNMENT_BYTES))
+            second = context.allocate(max(output_sets * out.stride_bytes, _ALIGNMENT_BYTES))
         except MemoryError:
             first.close()
             raise
@@ -79,7 +79,7 @@ class Arena:
         filled = min(len(pool), sets)
         for index in range(filled):
             self.write_inputs(index, pool[index])
-        stride = _stride_bytes(self.input_sets)
+        stride = self.input_sets.stride_bytes
         whole = self.buffers[0].tensor(DType.UINT8, (sets * stride,)).view(sets, stride)
         while filled < sets:
             more = min(filled, sets - filled)
@@ -168,33 +168,12 @@ class Arena:
         return found
 
 
-def _place_many(
-    specs: Sequence[TensorSpec], count: int, *, buffer: int
-) -> tuple[tuple[tuple[Placement, ...], ...], int]:
-    placed, size = [], 0
-    for _ in range(count):
-        one, size = _place(specs, buffer=buffer, start=size)
-        placed.append(one)
-    return tuple(placed), size
-
-
-def _stride_bytes(sets: Sequence[Sequence[Placement]]) -> int:
-    """Return how far apart two sets lie: all of them are laid out alike."""
-    return sum(_padded_bytes(placement.spec) for placement in sets[0])
-
-
-def _padded_bytes(spec: TensorSpec) -> int:
-    return -(-spec.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-
-
-def _place(
-    specs: Sequence[TensorSpec], *, buffer: int, start: int
-) -> tuple[tuple[Placement, ...], int]:
-    placed, offset = [], start
+def _placed(specs: Sequence[TensorSpec], count: int, *, buffer: int) -> PlacedSets:
+    first, offset = [], 0
     for spec in specs:
-        placed.append(Placement(spec=spec, buffer=buffer, offset_bytes=offset))
-        offset += _padded_bytes(spec)
-    return tuple(placed), offset
+        first.append(Placement(spec=spec, buffer=buffer, offset_bytes=offset))
+        offset += -(-spec.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+    return PlacedSets(first=tuple(first), count=count, stride_bytes=offset)
 
 
 def _bytes(tensor: Any) -> Any:

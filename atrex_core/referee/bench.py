@@ -162,6 +162,15 @@ def first_wrong(comparisons: Mapping[str, Comparison]) -> tuple[str, Comparison]
     return next(((n, c) for n, c in comparisons.items() if not c.passed), None)
 
 
+def is_blank(outputs: Mapping[str, Tensor]) -> bool:
+    """Return whether an output holds nothing but NaN: no expected one does."""
+    return any(
+        bool((tensor != tensor).all())
+        for tensor in outputs.values()
+        if tensor.is_floating_point() and tensor.itemsize > 1 and tensor.numel()
+    )
+
+
 def correctness_regimes(problem: Problem, workload: Workload, cases: int) -> Sequence[str]:
     """Return one regime a case: at least `cases`, and each of the problem's at least once."""
     regimes = tuple(problem.regimes(workload))

@@ -136,6 +136,7 @@ def _seen(held: HeldTimes, timing: Timing, *, is_synchronous: bool) -> tuple[flo
     most_us = max(claimed_us, slope_us or 0.0)
     if fresh_us is not None and most_us < (1 - fresh_share) * fresh_us - fresh_slack_us:
         return fresh_us, BY_FRESH
+    slack_us += held.write_back_us
     if slope_us is not None and claimed_us < (1 - share) * slope_us - slack_us:
         return slope_us, BY_SLOPE
     return None, ""

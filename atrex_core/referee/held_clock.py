@@ -61,6 +61,9 @@ class HeldTimes:
     """Whether forward waits for the device, so that no queue of its calls can be held."""
     copy_us: float = 0.0
     """What was taken off for copying the outputs of one call."""
+    write_back_us: float = 0.0
+    """What a call of a queue may take longer than one by itself, which finds a clean cache: the
+    time to write back what the call before has left in it."""
     rounds: tuple[tuple[int, float], ...] = ()
     """Calls, and microseconds from release to end."""
     reason: str | None = None
@@ -134,6 +137,7 @@ class HeldClock:
             call_us=max(0.0, slope_us - copied_us),
             fresh_us=max(0.0, fresh_us - copied_us),
             copy_us=copied_us,
+            write_back_us=self._write_back_us(),
             rounds=((most, fresh_round_us), *rounds),
         )
 
@@ -254,6 +258,14 @@ class HeldClock:
             if (tensors := self.arena.copied_outputs(index, self.problem.in_place))
         ]
         return self.bench.copies.copy_us(sets) if sets else 0.0
+
+    def _write_back_us(self) -> float:
+        """Return the least time in which a call's outputs reach the device's memory."""
+        profile, cache_bytes = self.bench.profile, self.bench.context.last_level_cache_bytes
+        if profile is None or cache_bytes is None or self.bench.accelerator.is_synchronous:
+            return 0.0
+        written_bytes = sum(spec.nbytes for spec in self.problem.outputs(self.workload))
+        return min(written_bytes, cache_bytes) / profile.bandwidth_bytes_per_s.value * 1e6
 
     @property
     def _spin_s(self) -> float:

@@ -29,6 +29,7 @@ from atrex_core.referee.bench import (
     Truth,
     correctness_regimes,
     first_wrong,
+    is_blank,
     judge_outputs,
 )
 from atrex_core.referee.docket import Docket
@@ -170,14 +171,16 @@ class Trial:
 
     def _compile(self) -> None:
         case = self._draw(self.problem.regimes(self.workload)[0])
+        with self.laps.within(Lap.WAIT):
+            ahead = self.docket.compiled_ahead(self.workload.id, self._timeout_s)
         answer = self._call(case, report=True)
         if isinstance(answer, Broken) or verdicts.is_compile_failure(answer):
             self._charge(answer, Gate.COMPILE)
-        reports = answer.reports if isinstance(answer, Done) else ()
-        details: dict[str, Any] = {
-            "kernels": [verdicts.kernel_report(r) for r in reports],
-            "targets": {},
-        }
+        reports = self.docket.restated(answer.reports if isinstance(answer, Done) else ())
+        kernels = [verdicts.kernel_report(r) for r in reports]
+        details: dict[str, Any] = {"kernels": kernels, "targets": {}}
+        if ahead is not None:
+            details["ahead"] = ahead.details()
         claimed = [
             report.compile_seconds
             for report in self.docket.first_seen(reports)
@@ -208,11 +211,8 @@ class Trial:
     def _build(self, target: str) -> dict[str, Any]:
         answer = self._live.ask(Build, timeout_s=self._timeout_s, target=target)
         if isinstance(answer, Done):
-            return {
-                "outcome": Outcome.PASSED,
-                "reason": None,
-                "kernels": [verdicts.kernel_report(r) for r in answer.reports],
-            }
+            kernels = [verdicts.kernel_report(r) for r in self.docket.restated(answer.reports)]
+            return {"outcome": Outcome.PASSED, "reason": None, "kernels": kernels}
         if isinstance(answer, Broken):
             self._charge(answer, Gate.COMPILE)
         if isinstance(answer, Died):
@@ -272,16 +272,12 @@ class Trial:
 
     def _performance(self) -> None:
         if not self.bench.accelerator.is_timed:
-            reason = (
-                f"{self.bench.device.id} stands in for a device that is not here: "
-                "it judges compilation, correctness and evidence, and never gives a time"
-            )
-            result = GateResult(outcome=Outcome.SKIPPED, reason=reason)
-            self._speak(Gate.PERFORMANCE, result)
+            self._speak(Gate.PERFORMANCE, verdicts.untimed(self.bench.device.id))
             return
         parts = (self.bench, self._live, self._held, self.problem, self.workload)
         stopwatch = Stopwatch(*parts, self.docket.next_epoch, self.laps)
-        found = stopwatch.measure(self._draw)
+        with self.docket.pause_ahead():
+            found = stopwatch.measure(self._draw)
         if isinstance(found, GateResult):
             self._end(Gate.PERFORMANCE, found)
         if not isinstance(found, Measurement):
@@ -310,8 +306,10 @@ class Trial:
         if isinstance(answer, Done):
             outputs = self._held.snapshot_outputs()
             with self.laps.within(Lap.JUDGE):
-                found = judge_outputs(self.problem, self.workload, case.inputs, outputs)
-            if first_wrong(found) is None:
+                is_right = not is_blank(outputs) and not first_wrong(
+                    judge_outputs(self.problem, self.workload, case.inputs, outputs)
+                )
+            if is_right:
                 self._end(Gate.AUTHENTICITY, verdicts.right_without_launches(dsl, details))
             details["knock_out"] = "wrong without the launches"
         else:

@@ -107,6 +107,15 @@ def performance(
     return GateResult(outcome=Outcome.SKIPPED, reason=reason, details=details)
 
 
+def untimed(device: str) -> GateResult:
+    """Return that a device of this id has no clock."""
+    reason = (
+        f"{device} stands in for a device that is not here: "
+        "it judges compilation, correctness and evidence, and never gives a time"
+    )
+    return GateResult(outcome=Outcome.SKIPPED, reason=reason)
+
+
 def without_own_launch(dsl: str, details: Mapping[str, Any]) -> GateResult:
     """Return that a call never reached a kernel of the candidate's own.
 

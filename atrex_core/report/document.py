@@ -7,18 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atrex_core import codec
-from atrex_core.model import Evaluation
+from atrex_core.model import Evaluation, RunCost
+from atrex_core.report import cost as costs
 from atrex_core.scoring import Summary
 
 SCHEMA = 1
 
 
-def document(evaluations: Sequence[Evaluation], summary: Summary) -> Mapping[str, Any]:
-    """Return plain JSON values: every evaluation, and what they add up to."""
+def document(
+    evaluations: Sequence[Evaluation], summary: Summary, cost: RunCost
+) -> Mapping[str, Any]:
+    """Return plain JSON values: every evaluation, what they add up to, and what that cost."""
     return {
         "schema": SCHEMA,
         "evaluations": [entry(evaluation) for evaluation in evaluations],
         "summary": codec.unstructure(summary),
+        "cost": costs.document(cost),
     }
 
 

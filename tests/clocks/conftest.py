@@ -367,6 +367,7 @@ def setting(world: World) -> Set:
             context=context,
             accelerator=SimpleNamespace(is_synchronous=False),
             copies=CopyClock(context),
+            profile=None,
         )
         worker = SimulatedWorker(Candidate(world, world.stream(), forward), arena, holds)
         epochs = iter(range(1, 1000))

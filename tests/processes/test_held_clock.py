@@ -127,7 +127,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             memory_limit_bytes=None,
             perf_budget_s=0.05,
         )
-        bench = referee._prepare(setup)
+        bench, _ = referee._prepare(setup, referee.Startup())
         yield bench
         bench.server.stop()
 
@@ -211,7 +211,7 @@ def test_a_call_of_known_length_is_measured(clock_of: Make) -> None:
     assert found.call_us is not None
     assert found.fresh_us is not None
     assert 700 < found.call_us < 1600
-    assert 500 < found.fresh_us < 4000
+    assert 100 < found.fresh_us < 8000  # one round: whoever else is busy shows in it
     assert found.reason is None
 
 

@@ -138,7 +138,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             memory_limit_bytes=None,
             perf_budget_s=0.05,
         )
-        bench = referee._prepare(setup)
+        bench, _ = referee._prepare(setup, referee.Startup())
         yield bench
         bench.server.stop()
 

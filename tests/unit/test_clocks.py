@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+from attrs import evolve
+
+from atrex_core import DType, TensorSpec
 from atrex_core.interfaces import DeviceSamples
 from atrex_core.referee.clocks import (
     BY_FRESH,
@@ -16,7 +21,7 @@ from atrex_core.referee.clocks import (
     Settled,
     settle,
 )
-from atrex_core.referee.held_clock import WAITS, HeldTimes
+from atrex_core.referee.held_clock import WAITS, HeldClock, HeldTimes
 
 SLOPES_US = (30.0, 32.0, 90.0)
 
@@ -68,6 +73,37 @@ def test_boundary_of_the_slope(claimed_us: float, caught_by: str | None) -> None
     assert found.caught_by == caught_by
     assert found.flags == (() if caught_by is None else (DISPUTED,))
     assert found.timing.device_us == (claimed_us if caught_by is None else 100.0)
+
+
+def test_a_queue_may_take_longer_by_what_its_calls_leave_in_the_cache() -> None:
+    samples = DeviceSamples(samples_us=(82.0,) * 8, method="records")
+    clean = HeldTimes(call_us=100.0, fresh_us=100.0)
+    dirty = evolve(clean, write_back_us=6.0)
+
+    assert settle(samples, clean, SLOPES_US, is_synchronous=False).caught_by == BY_SLOPE
+    assert settle(samples, dirty, SLOPES_US, is_synchronous=False).caught_by is None
+
+
+@pytest.mark.parametrize(
+    ("mib", "cache_mib", "least_us"),
+    [(8, 50, 8 * 2**20 / 4e6), (80, 50, 50 * 2**20 / 4e6), (80, None, 0.0)],
+    ids=["outputs fit", "the cache is full", "no cache is known"],
+)
+def test_writing_back_takes_what_bandwidth_allows(
+    mib: int, cache_mib: int | None, least_us: float
+) -> None:
+    out = TensorSpec(name="out", dtype=DType.UINT8, shape=(mib * 2**20,))
+    cache_bytes = cache_mib and cache_mib * 2**20
+    bench = SimpleNamespace(
+        profile=SimpleNamespace(bandwidth_bytes_per_s=SimpleNamespace(value=4e12)),
+        context=SimpleNamespace(last_level_cache_bytes=cache_bytes),
+        accelerator=SimpleNamespace(is_synchronous=False),
+    )
+    nothing = cast(Any, None)
+    problem = cast(Any, SimpleNamespace(outputs=lambda _: [out]))
+    clock = HeldClock(cast(Any, bench), nothing, nothing, problem, nothing, 1.0, nothing, nothing)
+
+    assert clock._write_back_us() == pytest.approx(least_us)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
+from pathlib import Path
 
 import pytest
+
+import atrex_core
 
 HEAVY = ("torch", "triton", "numba", "llvmlite", "cuda", "cupy")
 LATE = ("cattrs", "rich")
@@ -27,7 +31,29 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_the_public_api_imports_nothing_heavy() -> None:
-    assert imported_by("import atrex_core").isdisjoint({*HEAVY, *LATE})
+    assert imported_by("import atrex_core").isdisjoint({*HEAVY, *LATE, "attr", "pluggy"})
+    assert imported_by("from atrex_core import *").isdisjoint({*HEAVY, "rich"})
+
+
+def test_every_public_name_is_what_type_checkers_are_told() -> None:
+    tree = ast.parse(Path(atrex_core.__file__).read_text())
+    told = {
+        alias.name: getattr(import_module(node.module), alias.name)
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+
+    assert set(told) == set(atrex_core.__all__)
+    assert {name: getattr(atrex_core, name) for name in told} == told
+    assert set(dir(atrex_core)) >= set(told)
+
+
+def test_a_name_that_is_not_public_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="module 'atrex_core' has no attribute 'Sessoin'"):
+        _ = atrex_core.Sessoin
 
 
 def test_discovery_imports_nothing_heavy() -> None:
