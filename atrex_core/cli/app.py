@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,16 @@ class Application(click.Group):
     own_options = frozenset({"--help", "--version", "-h"})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *self._plugin_commands(quiet=True)]
+        return [*_COMMANDS, *_listed_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
             module = importlib.import_module(_COMMANDS[cmd_name][0])
             command: click.Command = module.command
             return command
-        return self._plugin_commands().get(cmd_name)
+        from atrex_core.plugins import PluginHost
+
+        return PluginHost.discover().commands.items.get(cmd_name)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         try:
@@ -77,7 +80,7 @@ class Application(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List our commands without importing them, then those of plugins."""
         rows = [(name, summary) for name, (_, summary) in _COMMANDS.items()]
-        for name, command in self._plugin_commands(quiet=True).items():
+        for name, command in _listed_commands().items():
             rows.append((name, command.get_short_help_str()))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -104,16 +107,6 @@ class Application(click.Group):
         found, command, rest = super().resolve_command(ctx, args)
         remember(ctx, command, rest)
         return found, command, rest
-
-    def _plugin_commands(self, *, quiet: bool = False) -> dict[str, click.Command]:
-        from atrex_core.plugins import PluginHost
-
-        try:
-            return dict(PluginHost.discover().commands.items)
-        except AtrexError:
-            if quiet:  # help must work whatever is installed
-                return {}
-            raise
 
 
 @click.group(
@@ -175,6 +168,15 @@ def invoke(arguments: list[str] | None = None) -> int:
         what = f"unexpected {type(error).__name__}: {error}"
         return _complain(what, "please report the lines above", ExitCode.HARNESS_ERROR)
     return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _listed_commands() -> Mapping[str, click.Command]:
+    from atrex_core.plugins.commands import listed_commands
+
+    try:
+        return listed_commands()
+    except AtrexError:  # help must work whatever is installed
+        return {}
 
 
 def _exists(name: str) -> bool:

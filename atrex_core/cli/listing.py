@@ -14,7 +14,6 @@ from atrex_core.config import load_settings
 from atrex_core.errors import AtrexError, UnknownName
 from atrex_core.interfaces import Accelerator
 from atrex_core.model import Device, Origin, Scale
-from atrex_core.planning import absence_of, check_problem, device_of, devices_of
 from atrex_core.plugins import PluginHost
 from atrex_core.suggest import did_you_mean
 
@@ -69,6 +68,8 @@ def _backends(host: PluginHost) -> list[Row]:
 
 
 def _accelerators(host: PluginHost) -> list[Row]:
+    from atrex_core.planning import absence_of
+
     rows: list[Row] = []
     for a in host.accelerators:
         devices, fault = _present(host, a)
@@ -92,6 +93,8 @@ def _accelerators(host: PluginHost) -> list[Row]:
 
 
 def _devices(host: PluginHost) -> list[Row]:
+    from atrex_core.planning import device_of
+
     rows: list[Row] = []
     healthy: list[Accelerator] = []
     for accelerator in host.accelerators:
@@ -137,6 +140,8 @@ def _device(
 
 def _present(host: PluginHost, accelerator: Accelerator) -> tuple[Sequence[Device], str | None]:
     """Return the devices of an accelerator, or why it cannot say."""
+    from atrex_core.planning import devices_of
+
     try:
         return devices_of(host, accelerator), None
     except AtrexError as error:
@@ -148,6 +153,8 @@ def _profiles(host: PluginHost) -> list[Row]:
 
 
 def _problems(host: PluginHost) -> list[Row]:
+    from atrex_core.planning import check_problem
+
     rows: list[Row] = []
     for problem in host.problems:
         check_problem(host, problem)

@@ -7,15 +7,13 @@ Only what was concluded is believed; a process that ended before is an error of 
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
 import os
 import signal
 import struct
-import sys
 import time
 from collections.abc import Callable
-
-from attrs import define
 
 from atrex_core.cli.console import say
 from atrex_core.errors import ExitCode
@@ -34,16 +32,16 @@ _SI_KERNEL = 0x80
 """Where a signal comes from that a terminal sends to all of its foreground processes."""
 
 
-@define
 class _Page:
     """What the two processes share."""
 
-    memory: mmap.mmap
-    is_concluded: bool = False
-    is_to_be_swept: bool = False
-    code: int = 0
-    turn: str = ""
-    """The plugin whose code runs."""
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.memory = memory
+        self.is_concluded = False
+        self.is_to_be_swept = False
+        self.code = 0
+        self.turn = ""
+        """The plugin whose code runs."""
 
     def write(self) -> None:
         text = self.turn.encode(errors="replace")[: mmap.PAGESIZE - _HEADER.size]
@@ -78,6 +76,7 @@ def supervised() -> Conclude:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     linux.adopt_orphans()
     page, ourselves = _Page(mmap.mmap(-1, mmap.PAGESIZE)), os.getpid()
+    gc.freeze()  # what is imported stays: no collection has to look through it, in neither process
     try:
         pid = os.fork()
     except OSError:  # no more processes may be had: work unsupervised
@@ -93,8 +92,11 @@ def supervised() -> Conclude:
     page.read()
     if page.is_to_be_swept:
         _end_orphans()
+    # Nothing of ours is left to clean up, and taking the modules apart takes longer than a fork.
+    if page.is_concluded:
+        os._exit(page.code)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    sys.exit(page.code if page.is_concluded else _unconcluded(status, page.turn))
+    os._exit(_unconcluded(status, page.turn))
 
 
 def sweep() -> None:

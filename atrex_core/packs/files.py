@@ -22,6 +22,7 @@ GROUPS = (
 _SHAPES_KEYS = ("phase", "regimes", *(key for key, _, _ in GROUPS))
 _WORKLOAD_KEYS = ("id", "axes", "init", "phase")
 _FACT_KEYS = ("importance", "release_id", "provenance")
+_PHASES = {str(phase): phase for phase in Phase}
 
 
 def read_json(path: Path) -> Any:
@@ -42,15 +43,16 @@ def read_shapes(path: Path) -> tuple[Mapping[str, Any], tuple[Workload, ...]]:
     Raises:
         PluginError: something is missing, misspelt or of another type; the message says what.
     """
-    shapes = _object(path, read_json(path), "it")
-    _check_keys(path, shapes, _SHAPES_KEYS, required=("phase", "regimes"), of="")
-    _phase(path, shapes["phase"], "")
+    place = _place(path)
+    shapes = _object(place, read_json(path), "it")
+    _check_keys(place, shapes, _SHAPES_KEYS, required=("phase", "regimes"), of="")
+    _phase(place, shapes["phase"], "")
     regimes = shapes["regimes"]
     if not isinstance(regimes, list) or not all(isinstance(name, str) for name in regimes):
-        _refuse(path, f"its regimes are {regimes!r}, not a list of names")
-    workloads = tuple(_workloads(path, shapes))
+        _refuse(place, f"its regimes are {regimes!r}, not a list of names")
+    workloads = tuple(_workloads(place, shapes))
     if not workloads:
-        _refuse(path, "it lists no workload")
+        _refuse(place, "it lists no workload")
     return shapes, workloads
 
 
@@ -64,40 +66,41 @@ def read_facts(path: Path, further: Collection[str]) -> Mapping[str, Any]:
     Raises:
         PluginError: something is missing, misspelt or of another type; the message says what.
     """
-    facts = _object(path, read_json(path), "it")
-    _check_keys(path, facts, (*_FACT_KEYS, *sorted(further)), required=("importance",), of="")
+    place = _place(path)
+    facts = _object(place, read_json(path), "it")
+    _check_keys(place, facts, (*_FACT_KEYS, *sorted(further)), required=("importance",), of="")
     importance = facts["importance"]
     is_number = isinstance(importance, int | float) and not isinstance(importance, bool)
     if not is_number or not 0 <= importance < math.inf:
-        _refuse(path, f"'importance' is {importance!r}, not a number from 0")
+        _refuse(place, f"'importance' is {importance!r}, not a number from 0")
     for key in ("release_id", "provenance"):
         if not isinstance(facts.get(key), str | None):
-            _refuse(path, f"{key!r} is {facts[key]!r}, not text")
+            _refuse(place, f"{key!r} is {facts[key]!r}, not text")
     release_id = facts.get("release_id")
     if release_id and not (release_id.isidentifier() and release_id.isascii()):
-        _refuse(path, f"'release_id' is {release_id!r}, not a Python identifier")
+        _refuse(place, f"'release_id' is {release_id!r}, not a Python identifier")
     return facts
 
 
-def _workloads(path: Path, shapes: Mapping[str, Any]) -> Iterator[Workload]:
+def _workloads(place: str, shapes: Mapping[str, Any]) -> Iterator[Workload]:
     for key, origin, scale in GROUPS:
         listed = shapes.get(key, [])
         if not isinstance(listed, list):
-            _refuse(path, f"{key!r} is {type(listed).__name__}, not a list of workloads")
+            _refuse(place, f"{key!r} is {type(listed).__name__}, not a list of workloads")
         for number, entry in enumerate(listed, start=1):
             which = f"workload {number} of {key!r}"
-            workload = _object(path, entry, which)
+            workload = _object(place, entry, which)
             _check_keys(
-                path, workload, _WORKLOAD_KEYS, required=("id", "axes", "init"), of=f" of {which}"
+                place, workload, _WORKLOAD_KEYS, required=("id", "axes", "init"), of=f" of {which}"
             )
             if not isinstance(workload["id"], str) or not workload["id"]:
-                _refuse(path, f"'id' of {which} is {workload['id']!r}, not text")
+                _refuse(place, f"'id' of {which} is {workload['id']!r}, not text")
             phase = workload.get("phase", shapes["phase"])
             yield Workload(
                 id=workload["id"],
-                axes=_Named.of(path, workload, "axes", which),
-                init=_Named.of(path, workload, "init", which),
-                phase=_phase(path, phase, f" of {which}"),
+                axes=_Named.of(place, workload, "axes", which),
+                init=_Named.of(place, workload, "init", which),
+                phase=_phase(place, phase, f" of {which}"),
                 origin=origin,
                 scale=scale,
             )
@@ -109,29 +112,29 @@ class _Named(dict[str, Any]):
     where: str
 
     @classmethod
-    def of(cls, path: Path, workload: Mapping[str, Any], key: str, which: str) -> _Named:
-        named = cls(_object(path, workload[key], f"{key!r} of {which}"))
-        named.where = f"the {key} of workload {workload['id']!r} in {_place(path)}"
+    def of(cls, place: str, workload: Mapping[str, Any], key: str, which: str) -> _Named:
+        named = cls(_object(place, workload[key], f"{key!r} of {which}"))
+        named.where = f"the {key} of workload {workload['id']!r} in {place}"
         return named
 
     def __missing__(self, key: str) -> Any:
         raise KeyError(f"no {key!r} among {self.where}: {did_you_mean(str(key), self)}")
 
 
-def _phase(path: Path, value: object, of: str) -> Phase:
-    if value not in list(Phase):
-        _refuse(path, f"'phase'{of} is {value!r}, not one of {', '.join(Phase)}")
-    return Phase(str(value))
+def _phase(place: str, value: object, of: str) -> Phase:
+    if not isinstance(value, str) or value not in _PHASES:
+        _refuse(place, f"'phase'{of} is {value!r}, not one of {', '.join(_PHASES)}")
+    return _PHASES[value]
 
 
-def _object(path: Path, value: object, what: str) -> Mapping[str, Any]:
+def _object(place: str, value: object, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        _refuse(path, f"{what} is {type(value).__name__}, not an object")
+        _refuse(place, f"{what} is {type(value).__name__}, not an object")
     return value
 
 
 def _check_keys(
-    path: Path,
+    place: str,
     found: Mapping[str, Any],
     known: Collection[str],
     *,
@@ -142,14 +145,14 @@ def _check_keys(
         if key not in known:
             close = close_match(key, known)
             more = f"did you mean {close!r}?" if close else f"it may hold {', '.join(known)}"
-            _refuse(path, f"unknown key {key!r}{of}: {more}")
+            _refuse(place, f"unknown key {key!r}{of}: {more}")
     for key in required:
         if key not in found:
-            _refuse(path, f"{key!r}{of} is missing")
+            _refuse(place, f"{key!r}{of} is missing")
 
 
-def _refuse(path: Path, complaint: str) -> NoReturn:
-    raise PluginError(f"{_place(path)}: {complaint}")
+def _refuse(place: str, complaint: str) -> NoReturn:
+    raise PluginError(f"{place}: {complaint}")
 
 
 def _place(path: Path) -> str:

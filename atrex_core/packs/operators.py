@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import keyword
+import os
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -94,12 +95,19 @@ def _cause(error: BaseException) -> str:
 def _digest(root: Path) -> str:
     """Hash every file that decides a verdict, with its place in the pack."""
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.suffix in _DIGESTED:
-            try:
-                content = path.read_bytes()
-            except OSError:  # whoever needs the file will say so
-                content = b""
-            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
-            digest.update(content)
+    for place in sorted(_digested(str(root)), key=lambda place: place.split("/")):
+        try:
+            content = (root / place).read_bytes()
+        except OSError:  # whoever needs the file will say so
+            content = b""
+        digest.update(f"{place}\0{len(content)}\0".encode())
+        digest.update(content)
     return digest.hexdigest()
+
+
+def _digested(root: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(root):
+        inside = f"{folder[len(root) + 1 :]}/".lstrip("/")
+        for name in (*folders, *files):
+            if name.endswith(_DIGESTED) and name not in _DIGESTED:
+                yield inside + name

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Any
 
 import pluggy
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from atrex_core import hookspecs
 from atrex_core._project import PROJECT
@@ -322,16 +322,20 @@ def _entries(distribution: metadata.Distribution) -> Iterator[Entry | Quarantine
         if f"[{PROJECT}]" in (distribution.read_text("entry_points.txt") or ""):
             yield quarantine(_origin(distribution), "its entry points", error)
         return
-    for entry in entries:
-        yield Entry(_origin(distribution, entry.name), entry.load)
+    if entries:
+        origin = _origin(distribution)
+        yield from (Entry(evolve(origin, plugin=entry.name), entry.load) for entry in entries)
 
 
-def _origin(distribution: metadata.Distribution, plugin: str | None = None) -> PluginOrigin:
+def _origin(distribution: metadata.Distribution) -> PluginOrigin:
+    """Return where the plugins of a distribution come from, under its own name."""
     try:
-        name, version = distribution.name, distribution.version
+        facts = distribution.metadata  # parsed anew each time that it is asked for
+        name, version = (facts[key] if key in facts else None for key in ("Name", "Version"))  # noqa: SIM401
     except Exception:  # noqa: BLE001 - damaged metadata: the plugin itself may still work
-        name, version = "unknown distribution", None
-    return PluginOrigin(plugin or name, name, version)
+        name = version = None
+    name = name or "unknown distribution"
+    return PluginOrigin(name, name, version)
 
 
 def _normalised(distribution: str) -> str:

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from atrex_core.plugins.prints import prints_aside
-from atrex_core.plugins.registry import PluginOrigin
+
+if TYPE_CHECKING:
+    from atrex_core.plugins.registry import PluginOrigin
 
 Listener = Callable[[str], None]
 """Told whose turn it is: a plugin, or nobody's, as empty text."""
