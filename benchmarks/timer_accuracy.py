@@ -1,160 +1,59 @@
 """Claim: device_us is what independently read activity records say, and repeats between processes.
 
-    python benchmarks/timer_accuracy.py [--processes 5] [--device 0] [--only NAME]...
+    python benchmarks/timer_accuracy.py [--processes 5] [--device 0] [--only NAME]... [--no-ncu]
 
 Kernels from 1 us to 100 ms, bound by memory, by the matrix pipe or by latency, of one, three and
-twenty launches, in Triton and in CUDA. `ours` is the median over fresh processes of what the
-accelerator's `sample` says; `records` is the span from first start to last end as torch's profiler
-reports it, in a process of its own, with a spinning kernel in front so that launches queue up.
-Exits 1 where they differ by more than 2 % and 0.3 us, or where ours varies by more than 1 % between
-processes (2 % below 10 us).
+twenty launches, in Triton and in CUDA (`accuracy_kernels.py`), timed in three ways, each in
+processes of its own and with cold caches:
+
+ours     median over fresh processes of what the accelerator's `sample` says
+records  first start to last end as torch's profiler reports it, with a spinning kernel in front so
+         that launches queue up
+ncu      the sum of the durations of a call's kernels as Nsight Compute reports them, where it is
+         installed. It serialises, so the gaps of a call of several launches are not in it: shown
+         for information there, and judged where there is one launch.
+
+`cv %` is the spread of ours between processes, `iqr %` the distance between the quartiles of the
+samples within one: where that is large too, the device itself varies. Exits 1 where ours differs
+from the records by more than 2 % and 0.3 us or from ncu by more than 5 % and 1 us, or varies by
+more than 1 % between processes (2 % below 10 us).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
-RELATIVE, ABSOLUTE_US = 0.02, 0.3
-BUDGET_S = 0.4
+import nsight_compute
+from accuracy_kernels import HOLD, KINDS, SOURCE, Call, Kind, chosen, current_stream
+from attrs import frozen
+from nsight_compute import Duration
+
+OF_RECORDS = (0.02, 0.3)
+OF_NCU = (0.05, 1.0)
+"""How far apart two clocks may be: the larger of a share, and of microseconds."""
+CV, CV_SHORT, SHORT_US = 0.01, 0.02, 10.0
+
 SPIN_US = 2000
 RECORDED_CALLS = 40
+NCU_CALLS = 5
+NCU_S, NCU_LIMIT_S = 75.0, 150.0
+"""When no further call is made under Nsight Compute, and when it is given up."""
 
-SPIN_SOURCE = r"""
-extern "C" __global__ void spin(unsigned long long nanoseconds) {
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
-}
-extern "C" __global__ void nothing() {}
-"""
-
-Call = Callable[[int], object]
+Found = Mapping[str, Mapping[str, Any]]
+"""What one process found of each kernel."""
 
 
-WHAT = {
-    "empty": "CUDA, latency, 1 launch",
-    "empty x 20": "CUDA, latency, 20 launches",
-    "spin 5 us": "CUDA, latency, 1 launch",
-    "spin 5 us x 3": "CUDA, latency, 3 launches",
-    "spin 1 ms": "CUDA, latency, 1 launch",
-    "norm 2500 x 1024": "Triton, memory, 1 launch",
-    "norm 16200 x 1024": "Triton, memory, 1 launch",
-    "add 1 MiB": "Triton, memory, 1 launch",
-    "add 1 MiB x 3": "Triton, memory, 3 launches",
-    "add 4 MiB x 20": "Triton, memory, 20 launches",
-    "add 256 MiB": "Triton, memory, 1 launch",
-    "add 8 GiB": "Triton, memory, 1 launch",
-    "bf16 product 1024": "CUDA, matrix, 1 launch",
-    "bf16 product 8192": "CUDA, matrix, 1 launch",
-    "fp32 product 12288": "CUDA, matrix, 1 launch",
-}
-
-
-def kernels(torch: Any) -> Mapping[str, Call]:
-    """Return what is timed."""
-    import cupy
-    import triton
-    import triton.language as tl
-
-    @triton.jit
-    def add_kernel(x_ptr, y_ptr, out_ptr, count, BLOCK: tl.constexpr):
-        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        inside = at < count
-        x, y = tl.load(x_ptr + at, mask=inside), tl.load(y_ptr + at, mask=inside)
-        tl.store(out_ptr + at, x + y, mask=inside)
-
-    @triton.jit
-    def rms_norm_kernel(x_ptr, weight_ptr, out_ptr, width: tl.constexpr):
-        row = tl.program_id(0).to(tl.int64)
-        at = tl.arange(0, width)
-        x = tl.load(x_ptr + row * width + at).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(x * x) / width + 1e-6)
-        weight = tl.load(weight_ptr + at).to(tl.float32)
-        tl.store(out_ptr + row * width + at, (x * scale * weight).to(tl.bfloat16))
-
-    module = cupy.RawModule(code=SPIN_SOURCE)
-    spin, nothing = module.get_function("spin"), module.get_function("nothing")
-    stream = _stream(cupy, torch)
-
-    def spins(microseconds: float, times: int = 1) -> Call:
-        def call(_index: int) -> None:
-            with stream:
-                for _ in range(times):
-                    spin((1,), (1,), (cupy.uint64(int(microseconds * 1000)),))
-
-        return call
-
-    def empties(times: int) -> Call:
-        def call(_index: int) -> None:
-            with stream:
-                for _ in range(times):
-                    nothing((1,), (1,), ())
-
-        return call
-
-    def adds(megabytes: float, times: int = 1) -> Call:
-        count = int(megabytes * 2**20) // 4
-        sets = [[torch.randn(count, device="cuda") for _ in range(3)] for _ in range(2)]
-        grid = (triton.cdiv(count, 1024),)
-
-        def call(index: int) -> None:
-            x, y, out = sets[index % 2]
-            for _ in range(times):
-                add_kernel[grid](x, y, out, count, BLOCK=1024)
-
-        return call
-
-    def norms(rows: int, width: int) -> Call:
-        sets = [torch.randn(rows, width, device="cuda").bfloat16() for _ in range(8)]
-        weight, out = torch.ones(width, device="cuda").bfloat16(), torch.empty_like(sets[0])
-
-        def call(index: int) -> None:
-            rms_norm_kernel[(rows,)](sets[index % 8], weight, out, width)
-
-        return call
-
-    def products(size: int, dtype: Any) -> Call:
-        a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
-        out = torch.empty_like(a)
-        return lambda _index: torch.mm(a, b, out=out)
-
-    return {
-        "empty": empties(1),
-        "empty x 20": empties(20),
-        "spin 5 us": spins(5),
-        "spin 5 us x 3": spins(5, 3),
-        "spin 1 ms": spins(1000),
-        "norm 2500 x 1024": norms(2500, 1024),
-        "norm 16200 x 1024": norms(16200, 1024),
-        "add 1 MiB": adds(1),
-        "add 1 MiB x 3": adds(1, 3),
-        "add 4 MiB x 20": adds(4, 20),
-        "add 256 MiB": adds(256),
-        "add 8 GiB": adds(8192),
-        "bf16 product 1024": products(1024, torch.bfloat16),
-        "bf16 product 8192": products(8192, torch.bfloat16),
-        "fp32 product 12288": products(12288, torch.float32),
-    }
-
-
-def _stream(cupy: Any, torch: Any) -> Any:
-    """Return torch's current stream for cupy, whose way of saying so has changed."""
-    handle = torch.cuda.current_stream().cuda_stream
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return cupy.cuda.ExternalStream(handle)
-
-
-def measure_ours(only: list[str], ordinal: int) -> dict[str, Any]:
+def measure_ours(only: Sequence[str], ordinal: int) -> Found:
     """Return what the accelerator's own sampling says of each kernel."""
     import torch
     from atrex_accelerator_cuda import CudaAccelerator
@@ -162,14 +61,11 @@ def measure_ours(only: list[str], ordinal: int) -> dict[str, Any]:
     accelerator = CudaAccelerator()
     context = accelerator.open(accelerator.devices()[ordinal])
     found = {}
-    for name, call in kernels(torch).items():
-        if only and name not in only:
-            continue
-        call(0)
-        torch.cuda.synchronize()
-        samples = context.sample(call, budget_s=BUDGET_S)
+    for name, call in chosen(torch, only).items():
+        samples = context.sample(call, budget_s=KINDS[name].budget_s)
         found[name] = {
             "us": statistics.median(samples.samples_us) if samples.samples_us else None,
+            "iqr": interquartile(samples.samples_us),
             "n": len(samples.samples_us),
             "method": samples.method,
             "reason": samples.reason,
@@ -177,18 +73,18 @@ def measure_ours(only: list[str], ordinal: int) -> dict[str, Any]:
     return found
 
 
-def measure_records(only: list[str]) -> dict[str, Any]:
+def measure_records(only: Sequence[str], ordinal: int) -> Found:
     """Return first start to last end as torch's profiler reports it."""
     import torch
+
+    torch.cuda.set_device(ordinal)
+    overrun = torch.zeros(2**25, dtype=torch.int32, device="cuda")
+    named = chosen(torch, only)
+    import cupy
     from torch.profiler import ProfilerActivity, profile
 
-    torch.cuda.init()
-    overrun = torch.zeros(2**25, dtype=torch.int32, device="cuda")
-    named = kernels(torch)
-    import cupy
-
-    spin = cupy.RawModule(code=SPIN_SOURCE).get_function("spin")
-    stream = _stream(cupy, torch)
+    spin = cupy.RawModule(code=SOURCE).get_function(HOLD)
+    stream = current_stream(cupy, torch)
 
     def spans(call: Call) -> list[float]:
         def once(index: int) -> None:
@@ -219,7 +115,7 @@ def measure_records(only: list[str]) -> dict[str, Any]:
                 if ours:
                     found.append(max(e for _, e in ours) - min(s for s, _ in ours))
                 ours, counting = [], False
-            elif not counting and name == "spin":
+            elif not counting and name == HOLD:
                 counting = True
             elif counting:
                 ours.append((start, end))
@@ -228,81 +124,241 @@ def measure_records(only: list[str]) -> dict[str, Any]:
     return {
         name: {"us": statistics.median(found), "n": len(found)}
         for name, call in named.items()
-        if (not only or name in only) and (found := spans(call))
+        if (found := spans(call))
     }
+
+
+def call_between_markers(only: Sequence[str], ordinal: int) -> None:
+    """Make a few calls of each kernel, for Nsight Compute to look at; print nothing."""
+    import torch
+
+    torch.cuda.set_device(ordinal)
+    overrun = torch.zeros(2**25, dtype=torch.int32, device="cuda")
+    named = chosen(torch, only)
+    overrun.amax()
+    import cupy
+
+    names = list(KINDS)
+    markers = cupy.RawModule(code=nsight_compute.marker_source(len(names)))
+    ends = markers.get_function(nsight_compute.ENDS)
+    begins = {
+        name: markers.get_function(f"{nsight_compute.BEGINS}{number}")
+        for number, name in enumerate(names)
+    }
+    stream = current_stream(cupy, torch)
+    torch.cuda.profiler.start()
+    started_s = time.perf_counter()
+    # Round by round: where time runs out, each kernel has been called, if less often.
+    for index, (name, call) in product(range(NCU_CALLS), named.items()):
+        if time.perf_counter() - started_s > NCU_S:
+            break
+        overrun.amax()
+        torch.cuda.synchronize()
+        with stream:
+            begins[name]((1,), (1,), ())
+        call(index)
+        with stream:
+            ends((1,), (1,), ())
+        torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+
+
+def interquartile(samples_us: Sequence[float]) -> float | None:
+    """Return the distance between the quartiles, as a share of the median."""
+    if len(samples_us) < 4:
+        return None
+    low, middle, high = statistics.quantiles(samples_us, n=4)
+    return (high - low) / middle
+
+
+@frozen(kw_only=True)
+class Row:
+    """One kernel by all clocks."""
+
+    name: str
+    kind: Kind
+    ours_us: float
+    records_us: float
+    cv: float
+    iqr: float | None
+    samples: int
+    ncu: Duration | None
+
+    @property
+    def is_judged_by_ncu(self) -> bool:
+        """Whether there are no gaps that Nsight Compute leaves out."""
+        return self.kind.launches == 1 and (self.ncu is None or self.ncu.launches == 1)
+
+    def faults(self, *, ncu_ran: bool) -> list[str]:
+        """Say which claims do not hold."""
+        found = []
+        if _is_apart(self.ours_us, self.records_us, OF_RECORDS):
+            found.append("records")
+        if self.is_judged_by_ncu and ncu_ran:
+            if self.ncu is None:
+                found.append("ncu missing")
+            elif _is_apart(self.ours_us, self.ncu.us, OF_NCU):
+                found.append("ncu")
+        if self.cv > (CV if self.ours_us > SHORT_US else CV_SHORT):
+            found.append("cv")
+        return found
+
+    def cells(self) -> list[str]:
+        """Return what stands in the table, without the verdict."""
+        apart_us = self.ours_us - self.records_us
+        ncu = self.ncu
+        return [
+            self.name,
+            str(self.kind),
+            f"{self.ours_us:.2f}",
+            f"{self.records_us:.2f}",
+            f"{apart_us:+.2f}",
+            f"{apart_us / self.records_us:+.1%}",
+            "-" if ncu is None else f"{ncu.us:.2f}",
+            f"{self.ours_us / ncu.us - 1:+.1%}" if ncu and self.is_judged_by_ncu else "-",
+            f"{self.cv:.2%}",
+            "-" if self.iqr is None else f"{self.iqr:.2%}",
+            str(self.samples),
+        ]
+
+
+def _is_apart(ours_us: float, other_us: float, limits: tuple[float, float]) -> bool:
+    share, least_us = limits
+    return abs(ours_us - other_us) > max(share * other_us, least_us)
+
+
+def compare(
+    name: str, ours: Sequence[Found], records: Found, ncu: Mapping[str, Duration]
+) -> Row | None:
+    """Return one kernel's row; None where one of the clocks that must say something does not."""
+    mine = [run[name] for run in ours if run.get(name, {}).get("us")]
+    if len(mine) < len(ours) or not mine or name not in records:
+        return None
+    values = [run["us"] for run in mine]
+    middle = statistics.median(values)
+    spreads = [run["iqr"] for run in mine if run["iqr"] is not None]
+    return Row(
+        name=name,
+        kind=KINDS[name],
+        ours_us=middle,
+        records_us=records[name]["us"],
+        cv=statistics.stdev(values) / middle if len(values) > 1 else 0.0,
+        iqr=statistics.median(spreads) if spreads else None,
+        samples=min(run["n"] for run in mine),
+        ncu=ncu.get(name),
+    )
+
+
+_LAYOUT = "{:18} {:26} {:>9} {:>9} {:>7} {:>6} {:>9} {:>6} {:>6} {:>6} {:>4}  {}"
+_HEADINGS = ("kernel", "", "ours us", "records", "apart", "%", "ncu us", "%", "cv %", "iqr %", "n")
+
+
+def print_table(
+    names: Sequence[str],
+    ours: Sequence[Found],
+    records: Found,
+    ncu: Mapping[str, Duration] | None,
+) -> int:
+    """Print a row for each kernel; return how many are not as claimed."""
+    print(_LAYOUT.format(*_HEADINGS, "").rstrip())
+    bad = 0
+    for name in names:
+        row = compare(name, ours, records, ncu or {})
+        if row is None:
+            silent = [run[name] for run in ours if name in run and not run[name]["us"]]
+            reasons = {str(found["reason"]) for found in silent}
+            said = ", ".join(sorted(reasons)) or "no records"
+            print(f"{name:18} {KINDS[name]!s:26} WRONG: {said}")
+            bad += 1
+            continue
+        faults = row.faults(ncu_ran=ncu is not None)
+        bad += bool(faults)
+        note = f"WRONG: {', '.join(faults)}" if faults else ""
+        if row.ncu is not None and row.ncu.launches != row.kind.launches:
+            note = f"{note} (ncu saw {row.ncu.launches} launches)".lstrip()
+        print(_LAYOUT.format(*row.cells(), note).rstrip())
+    return bad
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--device", type=int, default=0)
-    parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--by", choices=["ours", "records"])
-    options = parser.parse_args()
-    if options.by == "ours":
-        print(json.dumps(measure_ours(options.only, options.device)))
-        return 0
-    if options.by == "records":
-        print(json.dumps(measure_records(options.only)))
-        return 0
-    import torch
-
-    name, driver = torch.cuda.get_device_name(options.device), _driver()
-    print(
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {name}, driver {driver}, "
-        f"torch {torch.__version__}, Python {platform.python_version()}"
+    parser.add_argument("--only", action="append", default=[], choices=list(KINDS), metavar="NAME")
+    parser.add_argument(
+        "--ncu",
+        action=argparse.BooleanOptionalAction,
+        help="compare with Nsight Compute; by default, where it is installed and works",
     )
-    ours = [_in_a_process("ours", options) for _ in range(options.processes)]
-    records = _in_a_process("records", options)
-    row = "{:20} {:28} {:>10} {:>10} {:>8} {:>7} {:>7} {:>4}  {}"
-    print(row.format("kernel", "", "ours us", "records", "apart", "%", "cv %", "n", ""))
-    bad = 0
-    for kernel, what in WHAT.items():
-        values = [found[kernel]["us"] for found in ours if found.get(kernel, {}).get("us")]
-        if not values or kernel not in records:
-            if not options.only or kernel in options.only:
-                print(
-                    row.format(kernel, what, "-", "-", "-", "-", "-", "-", str(ours[0].get(kernel)))
-                )
-                bad += 1
-            continue
-        middle, seen = statistics.median(values), records[kernel]["us"]
-        apart = middle - seen
-        cv = statistics.stdev(values) / middle if len(values) > 1 else 0.0
-        wrong = abs(apart) > max(RELATIVE * seen, ABSOLUTE_US) or cv > (
-            0.01 if middle > 10 else 0.02
-        )
-        bad += wrong
-        print(
-            row.format(
-                kernel,
-                what,
-                f"{middle:.2f}",
-                f"{seen:.2f}",
-                f"{apart:+.2f}",
-                f"{apart / seen:+.1%}",
-                f"{cv:.2%}",
-                ours[0][kernel]["n"],
-                "WRONG" if wrong else "",
-            )
-        )
+    parser.add_argument("--by", choices=["ours", "records", "ncu"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.by == "ncu":
+        call_between_markers(options.only, options.device)
+        return 0
+    if options.by:
+        measure = measure_ours if options.by == "ours" else measure_records
+        print(json.dumps(measure(options.only, options.device)))
+        return 0
+    # One way of numbering devices for all: the accelerator's own.
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    started_s = time.perf_counter()
+    print(_where(options.device))
+    ours = [_found_by("ours", options) for _ in range(options.processes)]
+    ours_s = time.perf_counter() - started_s
+    records = _found_by("records", options)
+    records_s = time.perf_counter() - started_s - ours_s
+    ncu = _found_by_ncu(options)
+    ncu_s = time.perf_counter() - started_s - ours_s - records_s
+    bad = print_table(options.only or list(KINDS), ours, records, ncu)
+    if ncu is None and options.ncu:
+        bad += 1
     methods = {found["method"] for run in ours for found in run.values()}
-    print(f"{options.processes} processes; {', '.join(sorted(methods))}; {bad} not as claimed")
+    print(
+        f"{options.processes} processes, {ours_s:.0f} s; records {records_s:.0f} s; "
+        f"ncu {ncu_s:.0f} s; {', '.join(sorted(methods))}; {bad} not as claimed"
+    )
     return int(bad > 0)
 
 
-def _in_a_process(by: str, options: argparse.Namespace) -> dict[str, Any]:
+def _command(by: str, options: argparse.Namespace) -> list[str]:
     command = [sys.executable, __file__, "--by", by, "--device", str(options.device)]
-    for name in options.only:
-        command += ["--only", name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return [*command, *(word for name in options.only for word in ("--only", name))]
+
+
+def _found_by(by: str, options: argparse.Namespace) -> Found:
+    done = subprocess.run(_command(by, options), stdout=subprocess.PIPE, text=True, check=True)
+    found: Found = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def _driver() -> str:
+def _found_by_ncu(options: argparse.Namespace) -> Mapping[str, Duration] | None:
+    """Return what Nsight Compute saw; None where it was not asked, or the reason printed."""
+    if options.ncu is False:
+        return None
+    ncu = nsight_compute.find()
+    try:
+        if ncu is None:
+            raise nsight_compute.NoDurations("it is not installed")
+        command = _command("ncu", options)
+        return nsight_compute.measure(ncu, command, list(KINDS), limit_s=NCU_LIMIT_S)
+    except nsight_compute.NoDurations as error:
+        print(f"not compared with Nsight Compute: {error}")
+        return None
+
+
+def _where(ordinal: int) -> str:
+    import torch
+
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+    except FileNotFoundError:
+        said = []
+    return (
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {torch.cuda.get_device_name(ordinal)}, "
+        f"driver {said[0] if said else 'unknown'}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}"
+    )
 
 
 if __name__ == "__main__":
