@@ -205,6 +205,14 @@ class Accelerator(ABC):
         """Return environment variables that the processes which use `device` start with."""
         return {}
 
+    def deviceless_environment(self, device: Device) -> Mapping[str, str] | None:
+        """Return variables that keep a process from seeing any device; it compiles for `device`.
+
+        They come on top of `worker_environment`. None where nothing hides a device: then nothing
+        is compiled ahead, and the first call of a workload compiles on the device itself.
+        """
+        return None
+
     def absence(self) -> str:
         """Say in one line why `devices()` is empty, and what would change that."""
         return f"no {self.name} device was found"

@@ -52,6 +52,8 @@ class KernelReport:
     binary_bytes: int | None = None
     compile_seconds: float | None = None
     cached: bool = False
+    binary: str | None = None
+    """Digest of the compiled binary, as in `Launch`: one kernel in several reports."""
 
 
 class TargetFailure(Exception):
@@ -76,6 +78,12 @@ class RuntimeRequest:
     scratch: Path
     enter: Callable[[Stage], AbstractContextManager[None]]
     """Marks a stage for the duration of a block: wrap just-in-time compilation in it."""
+    cache: Path | None = None
+    """A folder that every worker of this candidate, and of no other, finds what was compiled in.
+
+    The candidate may have written anything to it: read nothing of it before the candidate is
+    loaded, so that what comes of that is its own doing.
+    """
 
 
 class BackendRuntime(ABC):
@@ -130,6 +138,8 @@ class Backend(ABC):
     """What the compile gate also builds for when `--target` is not given on a virtual device."""
     is_default: ClassVar[bool] = False
     """Used when `--backend` is not given. At most one installed backend may say so."""
+    compiles_ahead: ClassVar[bool] = False
+    """Whether `start_ahead` is implemented."""
 
     @abstractmethod
     def check_available(self) -> None:
@@ -155,6 +165,20 @@ class Backend(ABC):
     @abstractmethod
     def start(self, request: RuntimeRequest) -> BackendRuntime:
         """Install the DSL's driver and hooks in a fresh worker."""
+
+    def start_ahead(self, request: RuntimeRequest) -> BackendRuntime:
+        """Install, where no device can be seen, what compiles for `request.device` all the same.
+
+        The candidate runs as always, on tensors that have a shape, a dtype and a device but no
+        memory (torch's `FakeTensor`). A launch compiles its kernel into `request.cache`, under
+        the key that a worker with the device will look for, and does nothing else. A search for
+        the best configuration compiles each of them, and its result is not kept. `reports` is
+        about everything compiled or launched since the last `clear_launches`, and may leave out
+        all but names, digests and seconds of the processor; no report leaves out `binary`.
+
+        Only called where `compiles_ahead`.
+        """
+        raise NotImplementedError
 
     def versions(self) -> Mapping[str, str]:
         """Return the DSL's package versions, without importing it."""

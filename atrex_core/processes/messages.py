@@ -29,6 +29,7 @@ from atrex_core.processes.referee_messages import (
     Setup,
 )
 from atrex_core.processes.worker_messages import (
+    Branch,
     Broken,
     Build,
     Call,
@@ -38,9 +39,11 @@ from atrex_core.processes.worker_messages import (
     Enqueue,
     Exited,
     Fault,
+    Foresee,
     Kill,
     Load,
     OpenWorkload,
+    PlacedSets,
     Placement,
     Refused,
     Run,
@@ -49,6 +52,7 @@ from atrex_core.processes.worker_messages import (
     Spawned,
     Start,
     Warm,
+    WorkerRequest,
 )
 
 __all__ = [
@@ -56,6 +60,7 @@ __all__ = [
     "MESSAGES",
     "Alive",
     "Begin",
+    "Branch",
     "Broken",
     "Build",
     "Calibrate",
@@ -70,6 +75,7 @@ __all__ = [
     "Enqueue",
     "Exited",
     "Fault",
+    "Foresee",
     "GateFinished",
     "Judge",
     "Judged",
@@ -81,6 +87,7 @@ __all__ = [
     "Load",
     "NotReady",
     "OpenWorkload",
+    "PlacedSets",
     "Placement",
     "Ready",
     "Refused",
@@ -91,6 +98,7 @@ __all__ = [
     "Spawned",
     "Start",
     "Warm",
+    "WorkerRequest",
 ]
 
 _ALL = (
@@ -129,6 +137,8 @@ _ALL = (
     Calibrate,
     CalibrationStep,
     Calibrated,
+    Branch,
+    Foresee,
 )
 
 MESSAGES: Mapping[int, type[Any]] = dict(enumerate(_ALL, start=1))

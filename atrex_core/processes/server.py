@@ -2,6 +2,9 @@
 
 It only imports. It runs no tensor operation (a parent that ran a parallel one makes forked
 children hang), initialises no device, loads no problem pack, and knows no secret.
+
+A server for workers without a device forks branches, copies of itself that answer on a channel
+of their own, so that each has one worker at most and ends what that leaves behind.
 """
 
 from __future__ import annotations
@@ -9,21 +12,30 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import select
 import selectors
 import signal
 import sys
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from attrs import define, field
 
 from atrex_core.interfaces import Accelerator, Backend
 from atrex_core.plugins import PluginHost
-from atrex_core.processes import linux, worker
+from atrex_core.processes import linux, stand_ins, worker
 from atrex_core.processes.channel import Channel, ChannelClosed
-from atrex_core.processes.messages import Exited, Kill, Spawn, Spawned, Warm
+from atrex_core.processes.family import below
+from atrex_core.processes.fork_server import Role
+from atrex_core.processes.messages import Branch, Exited, Kill, Spawn, Spawned, Warm
 from atrex_core.processes.scratch import remove_scratch
 from atrex_core.processes.stage import StageCell
+
+_NICENESS = 10
+"""Of everything that works without a device: nobody who holds one is to wait for it."""
+_BRANCH_END_S = 5.0
 
 
 @define(eq=False)
@@ -41,6 +53,10 @@ class ForkServer:
     backend: Backend
     accelerator: Accelerator
     _live: _Live | None = None
+    _cache: str | None = None
+    """The latest worker's: ours to remove once nobody else is there to do it."""
+    _branches: dict[int, int] = field(factory=dict)
+    """Their pids, by pidfd."""
     _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector)
 
     def serve(self) -> None:
@@ -55,16 +71,26 @@ class ForkServer:
                         if self._live and key.fd == self._live.pidfd:
                             selector.unregister(key.fd)
                             self.channel.send(self._bury())
+                        elif key.fd in self._branches:
+                            selector.unregister(key.fd)
+                            self._prune(key.fd)
                         else:
                             self._obey()
             except ChannelClosed:
                 self._bury(kill=True)
+                self._fell()
+                if self._cache is not None:
+                    remove_scratch(Path(self._cache))
 
     def _obey(self) -> None:
         match self.channel.receive():
-            case Spawn(scratch=scratch):
+            case Spawn(scratch=scratch, cache=cache):
+                self._cache = cache
                 fds = self.channel.take_fds()
                 self.channel.send(Spawned(pid=self._spawn(scratch, fds)))
+            case Branch():
+                (fd,) = self.channel.take_fds()
+                self.channel.send(Spawned(pid=self._branch(fd)))
             case Kill(pid=pid) if self._live and self._live.pid == pid:
                 linux.kill_group(pid)
             case _:
@@ -110,27 +136,63 @@ class ForkServer:
         remove_scratch(Path(live.scratch))
         return Exited(pid=live.pid, status=os.waitstatus_to_exitcode(raw), strays=strays)
 
+    def _branch(self, channel_fd: int) -> int:
+        trunk = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                linux.die_with_parent(trunk)
+                linux.adopt_orphans()
+                os.setsid()
+                self.channel.close()
+                self._selector.close()
+                channel = Channel.from_fd(channel_fd)
+                ForkServer(channel, self.backend, self.accelerator).serve()
+            finally:
+                os._exit(0)
+        os.close(channel_fd)
+        pidfd = os.pidfd_open(pid)
+        self._branches[pidfd] = pid
+        self._selector.register(pidfd, selectors.EVENT_READ)
+        return pid
 
-def _end_orphans() -> int:
+    def _prune(self, pidfd: int) -> None:
+        """Bury a branch, and end what its worker has left to us."""
+        pid = self._branches.pop(pidfd)
+        os.close(pidfd)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        _end_orphans(besides=self._branches.values())
+
+    def _fell(self) -> None:
+        """See off every branch: each hears that the referee is gone, and tidies up."""
+        ends = time.monotonic() + _BRANCH_END_S
+        for pidfd, pid in list(self._branches.items()):
+            if not select.select([pidfd], [], [], max(0.0, ends - time.monotonic()))[0]:
+                linux.kill_group(pid)
+            self._prune(pidfd)
+
+
+def _end_orphans(*, besides: Collection[int] = ()) -> int:
     """Kill and reap every process that a worker left to us; return how many were running."""
     ended: set[int] = set()
-    while orphans := linux.descendants(os.getpid()):
+    while orphans := below(os.getpid(), besides=besides):
         ended |= {pid for pid in orphans if not linux.is_zombie(pid)}
         for number in (signal.SIGSTOP, signal.SIGKILL):  # none forks while others are killed
             for pid in orphans:
                 linux.send_quietly(pid, number)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            break
+        for pid in orphans:
+            with suppress(ChildProcessError):  # a child of theirs, not yet ours to reap
+                os.waitpid(pid, os.WNOHANG)
         time.sleep(0.001)  # a killed process takes a moment to become a zombie
     return len(ended)
 
 
 def main(arguments: list[str]) -> None:
-    """Run as `python -P -m atrex_core.processes.server FD BACKEND ACCELERATOR PLUGIN...`."""
-    fd, backend_name, accelerator_name, *plugins = arguments
+    """Run as `python -P -m atrex_core.processes.server FD ROLE BACKEND ACCELERATOR PLUGIN...`."""
+    fd, role, backend_name, accelerator_name, *plugins = arguments
+    if role == Role.AHEAD:
+        os.nice(_NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the orchestrator's
     linux.adopt_orphans()
     channel = Channel.from_fd(int(fd))
@@ -138,6 +200,8 @@ def main(arguments: list[str]) -> None:
     host = PluginHost.discover(only=plugins)
     backend = host.backends[backend_name]
     backend.preload()
+    if role == Role.AHEAD:
+        stand_ins.preload()
     for module in ("inspect", "importlib.util", "resource", "traceback", "faulthandler"):
         importlib.import_module(module)
     gc.collect()

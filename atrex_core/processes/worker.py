@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from attrs import define, field
@@ -45,22 +45,21 @@ from atrex_core.processes.messages import (
     Done,
     Enqueue,
     Fault,
+    Foresee,
     Load,
     OpenWorkload,
     Refused,
     Run,
     Sample,
     Start,
+    WorkerRequest,
 )
 from atrex_core.processes.stage import StageCell
+from atrex_core.processes.stand_ins import AbsentContext, StandIns, shortfall
 from atrex_core.processes.workspace import Workspace
 
 CHANNEL_LOST = 77
 """Exit status when our own end of the channel stopped working: the candidate closed it."""
-
-_Request = (
-    Start | Load | OpenWorkload | Call | Build | Sample | Run | Enqueue | Collect | CloseWorkload
-)
 
 
 def become(
@@ -110,6 +109,8 @@ class _Worker:
     _candidate: LoadedCandidate | None = None
     _workspace: Workspace | None = None
     _gate: QueueGate | None = None
+    _stand_ins: StandIns | None = None
+    """Set where the device is compiled for without being opened."""
 
     def serve(self) -> None:
         while True:
@@ -125,7 +126,7 @@ class _Worker:
             except ChannelClosed:
                 os._exit(CHANNEL_LOST)
 
-    def _answer(self, request: _Request) -> Done | Refused | Broken:
+    def _answer(self, request: WorkerRequest) -> Done | Refused | Broken:
         try:
             return self._carry_out(request)
         except CandidateFault as fault:
@@ -134,12 +135,14 @@ class _Worker:
             where = traceback.format_exception(error)[-3:]
             return Broken(number=request.number, reason=one_line("".join(where)))
 
-    def _carry_out(self, request: _Request) -> Done:
+    def _carry_out(self, request: WorkerRequest) -> Done:
         match request:
             case Start():
                 return self._start(request)
             case Load():
                 return self._load(request)
+            case Foresee():
+                return self._foresee(request)
             case OpenWorkload():
                 return self._open(request)
             case Call():
@@ -164,18 +167,25 @@ class _Worker:
     # -- one method per request ----------------------------------------------------------------
 
     def _start(self, request: Start) -> Done:
-        self._context = self.accelerator.open(request.device)
+        if request.absent is not None:
+            self._stand_ins = StandIns.prepare(request.absent)
+            self._context, start = AbsentContext(request.absent), self.backend.start_ahead
+        else:
+            self._context, start = self.accelerator.open(request.device), self.backend.start
         self._on_stand_in = request.device.virtual
         self._path = self.scratch / request.candidate
-        self._runtime = self.backend.start(
+        self._runtime = start(
             RuntimeRequest(
                 device=request.device,
                 context=self._context,
                 candidate=self._path,
                 scratch=self.scratch,
                 enter=self.stage.enter,
+                cache=Path(request.cache) if request.cache else None,
             )
         )
+        if self._stand_ins is not None:
+            return Done(number=request.number)
         ungated = None
         try:
             self._gate = self._open_gate(self._context)
@@ -195,13 +205,39 @@ class _Worker:
             _, most = resource.getrlimit(resource.RLIMIT_AS)
             limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        with self._candidates_turn(Stage.IMPORT):
+        with self._candidates_turn(Stage.IMPORT), self._world:
             self._candidate = LoadedCandidate.load(self._path)
         with self._candidates_turn(Stage.IMPORT):
             complaint = self.backend.exposes(vars(self._candidate.module))
             if complaint:
                 raise ContractBreach(complaint)
         return Done(number=request.number)
+
+    @property
+    def _world(self) -> AbstractContextManager[None]:
+        """The context in which every tensor is a stand-in, where there is no device."""
+        return self._stand_ins.mode if self._stand_ins else nullcontext()
+
+    def _foresee(self, request: Foresee) -> Done:
+        import torch
+
+        assert self._stand_ins is not None, "for a worker without its device"
+        assert self._candidate is not None, "Load comes first"
+        runtime, short_of = self._started, None
+        runtime.clear_launches()
+        inputs = self._stand_ins.inputs(request.inputs)
+        try:
+            with self._candidates_turn(Stage.CONSTRUCT), self._world:
+                model = self._candidate.construct(request.init, tuple(inputs))
+            with self._candidates_turn(Stage.CORRECTNESS), self._world, torch.no_grad():
+                model(**inputs)
+        except CandidateFault as fault:  # what it has compiled by then is compiled
+            short_of = one_line(fault.reason, _MOST_REASON)
+        for target in request.targets:
+            with suppress(TargetFailure):  # it will fail again where that counts
+                runtime.compile_for(target)
+        reports = tuple(runtime.reports())[:_MOST_REPORTS]
+        return Done(number=request.number, reports=reports, short_of=short_of)
 
     def _open(self, request: OpenWorkload) -> Done:
         assert self._context is not None, "Load comes first"
@@ -303,6 +339,8 @@ class _Worker:
         where = self._candidate_frame(error)
         if isinstance(error, Unavailable) and self._on_stand_in:
             return CandidateFault(Fault.UNSUPPORTED, _first_line(str(error)))
+        if self._stand_ins is not None and (lacking := shortfall(error)) is not None:
+            return CandidateFault(Fault.UNSUPPORTED, f"{lacking}{where}")
         if is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # they hold what filled the memory
             text = f"out of memory: {_first_line(str(error))}".rstrip(": ")
@@ -348,6 +386,7 @@ class _Worker:
 
 
 _MOST_LAUNCHES = 256
+_MOST_REPORTS = 4096
 _MOST_REASON = 600
 _MOST_MESSAGE = 400
 _MOST_TRACEBACK = 4000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from atrex_core.interfaces import BufferHandle, DeviceSamples, KernelReport, Launch, Stage
 from atrex_core.model import Container, Device, TensorSpec
@@ -19,6 +19,13 @@ class Spawn:
     """Fork a worker. Descriptors: its channel, its output pipe, its stage cell."""
 
     scratch: str
+    cache: str | None = None
+    """A folder that outlives the worker, but not the referee."""
+
+
+@frozen(kw_only=True)
+class Branch:
+    """Fork a server that answers on a channel of its own. Descriptors: that channel."""
 
 
 @frozen(kw_only=True)
@@ -67,6 +74,10 @@ class Start:
     device: Device
     candidate: str
     """Its file, by path relative to the scratch folder."""
+    cache: str | None = None
+    """The folder for what is compiled, if it is to be found by other workers."""
+    absent: str | None = None
+    """The device's name in torch, where it is to be compiled for but not to be opened."""
 
 
 @frozen(kw_only=True)
@@ -87,6 +98,27 @@ class Placement:
 
 
 @frozen(kw_only=True)
+class PlacedSets:
+    """Sets of tensors one behind the other, all laid out alike: a sequence of placements each."""
+
+    first: tuple[Placement, ...]
+    count: int
+    stride_bytes: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Placement, ...]:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        ahead_bytes = index * self.stride_bytes
+        return tuple(evolve(p, offset_bytes=p.offset_bytes + ahead_bytes) for p in self.first)
+
+    def __iter__(self) -> Iterator[tuple[Placement, ...]]:
+        return (self[index] for index in range(self.count))
+
+
+@frozen(kw_only=True)
 class OpenWorkload:
     """Map the referee's buffers and construct the model. Descriptors: one per memfd buffer."""
 
@@ -94,11 +126,25 @@ class OpenWorkload:
     init: Mapping[str, Any]
     container: Container
     buffers: tuple[BufferHandle, ...]
-    input_sets: tuple[tuple[Placement, ...], ...]
-    output_sets: tuple[tuple[Placement, ...], ...]
+    input_sets: PlacedSets
+    output_sets: PlacedSets
     """The first takes the outputs of single calls, each those of one call of a held queue."""
     in_place: Mapping[str, str] = field(factory=dict)
     """Outputs that may be an input, updated: output name to input name."""
+
+
+@frozen(kw_only=True)
+class Foresee:
+    """Construct a model and run forward once on stand-ins, so that what a call needs is compiled.
+
+    For a worker without its device.
+    """
+
+    number: int
+    init: Mapping[str, Any]
+    inputs: tuple[TensorSpec, ...]
+    targets: tuple[str, ...] = ()
+    """Also to be compiled for."""
 
 
 @frozen(kw_only=True)
@@ -164,6 +210,21 @@ class CloseWorkload:
     number: int
 
 
+WorkerRequest = (
+    Start
+    | Load
+    | Foresee
+    | OpenWorkload
+    | Call
+    | Build
+    | Sample
+    | Run
+    | Enqueue
+    | Collect
+    | CloseWorkload
+)
+
+
 # -- worker -> referee -------------------------------------------------------------------------
 
 
@@ -212,3 +273,5 @@ class Done:
     versions: Mapping[str, str] = field(factory=dict)
     ungated: str | None = None
     """Why the referee cannot hold this worker's queue; None where it can."""
+    short_of: str | None = None
+    """Why a call on stand-ins did not come to its end; None where it did."""

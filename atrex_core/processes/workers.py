@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from atrex_core.processes.channel import (
     DeadlineExpired,
     ProtocolViolation,
 )
-from atrex_core.processes.fork_server import ForkServerProcess, ServerLost
+from atrex_core.processes.fork_server import ServerLost, WorkerServer
 from atrex_core.processes.gate import GateWords
 from atrex_core.processes.messages import (
     Broken,
@@ -61,6 +59,10 @@ class _LimitExceeded(Exception):
     """The worker used more than it may."""
 
 
+class Abandoned(Exception):
+    """Nobody wants the answer any more. Raised by a worker's `interlude`."""
+
+
 @frozen(kw_only=True)
 class Died:
     """The worker ended, or had to be ended, before it answered. A result, not an error."""
@@ -83,7 +85,7 @@ Answer = Done | Refused | Broken | Died
 class Worker:
     """One forked process that holds one candidate."""
 
-    server: ForkServerProcess
+    server: WorkerServer
     channel: Channel
     pid: int
     stage: StageCell
@@ -93,6 +95,8 @@ class Worker:
     alive: bool = True
     ungated: str | None = "it has not started"
     """Why its queue cannot be held from here, or None."""
+    interlude: Callable[[], float] = lambda: 0.0
+    """Called now and then while an answer is awaited: returns seconds that do not count."""
     _number: int = field(default=0, init=False)
     _asked: Stage = field(default=Stage.STARTUP, init=False)
     """What the latest request is part of. The worker itself can only say that it compiles."""
@@ -100,12 +104,15 @@ class Worker:
     @classmethod
     def spawn(
         cls,
-        server: ForkServerProcess,
+        server: WorkerServer,
         files: Mapping[str, bytes],
         *,
         memory_limit_bytes: int | None,
+        cache: Path | None = None,
     ) -> Worker:
         """Fork a worker whose scratch folder holds `files`, by relative path.
+
+        Should we die, the server removes `cache`.
 
         Raises:
             ServerLost: try again; the server will be started anew.
@@ -119,7 +126,8 @@ class Worker:
         output, stage = OutputDrain(), StageCell.create()
         try:
             to_server.send(
-                Spawn(scratch=str(scratch)), [theirs.fileno(), output.write_fd, stage.fd]
+                Spawn(scratch=str(scratch), cache=str(cache) if cache else None),
+                [theirs.fileno(), output.write_fd, stage.fd],
             )
             spawned = to_server.receive(deadline=time.monotonic() + _GRACE_S)
         except (ChannelClosed, DeadlineExpired, ProtocolViolation) as error:
@@ -160,6 +168,8 @@ class Worker:
             return self._end(f"broke the protocol: {error}")
         except _LimitExceeded as error:
             return self._end(str(error))
+        except Abandoned:
+            return self._end("was told to stop")
         except DeadlineExpired:
             return self._end(f"gave no answer within {timeout_s:g} s and was ended", hung=True)
         except ChannelClosed:
@@ -220,6 +230,7 @@ class Worker:
                 elif ready:
                     raise ChannelClosed  # the server speaks unasked only to report an exit
                 self._check_limits()
+                deadline += self.interlude()
 
     def _check_limits(self) -> None:
         limit = self.memory_limit_bytes
@@ -290,18 +301,8 @@ class Worker:
             pass
         linux.kill_group(self.pid)
         self.server.stop(grace_s=0.0)
-        self._kill_orphans()
+        self.server.end_orphans()
         return None, True
-
-    def _kill_orphans(self) -> None:
-        """End what came to us when the server died: the worker, and all that it started."""
-        deadline = time.monotonic() + _GRACE_S
-        while (orphans := linux.descendants(os.getpid())) and time.monotonic() < deadline:
-            for pid in orphans:
-                linux.send_quietly(pid, signal.SIGKILL)
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-            time.sleep(0.001)
 
 
 _STAGES: Mapping[type[Any], Stage] = {

@@ -153,15 +153,15 @@ class Workspace:
         """Fill fresh tensors with NaN, so that an unwritten output is visibly wrong."""
         import torch
 
-        before = torch.are_deterministic_algorithms_enabled()
-        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # `use_deterministic_algorithms` does the same, and imports a compiler: seconds.
+        before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode("warn")
         switch: Any = torch.utils.deterministic  # a module of a class of its own
         switch.fill_uninitialized_memory = True
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(before, warn_only=warn_only)
+            torch.set_deterministic_debug_mode(before)
 
     def _unpack(self, returned: Any) -> list[Any]:
         names = [spec.name for spec, _ in self.outputs]

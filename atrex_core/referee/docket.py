@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from attrs import define, field, frozen
 
 from atrex_core.interfaces import KernelReport
 from atrex_core.model import Device
 from atrex_core.printable import one_line, plain
+from atrex_core.processes.family import Standstill
 from atrex_core.processes.fork_server import ForkServerProcess, ServerLost
 from atrex_core.processes.messages import Broken, Done, Load, Refused, Start
+from atrex_core.processes.scratch import make_scratch, remove_scratch
 from atrex_core.processes.workers import Answer, Died, Worker
+from atrex_core.referee.forerunner import Ahead, Forerunners, Scene, Vanguard
 
 CANDIDATE_FILE = "candidate.py"
 
@@ -38,9 +43,60 @@ class Docket:
     load_failure: Refused | Died | Broken | None = None
     """Why the candidate cannot be imported: it then fails every workload, and is not retried."""
     versions: dict[str, str] = field(factory=dict)
+    _vanguard: Vanguard | None = field(default=None, init=False)
+    _cache: Path | None = field(default=None, init=False)
+    """Where all workers of this candidate, and no others, keep what they compile."""
     _epochs: itertools.count[int] = field(factory=lambda: itertools.count(1), init=False)
     _was_forgiven: bool = field(default=False, init=False)
     _reported: set[KernelReport] = field(factory=set, init=False)
+
+    def look_ahead(
+        self,
+        forerunners: Forerunners,
+        scenes: Sequence[Scene],
+        *,
+        torch_device: str,
+        targets: Sequence[str] = (),
+    ) -> None:
+        """Have workloads compiled for `torch_device`, and `targets`, before they are asked for."""
+        if not scenes:
+            return
+        self._cache = make_scratch({})
+        self._vanguard = Vanguard(
+            forerunners=forerunners,
+            device=self.device,
+            torch_device=torch_device,
+            candidate=CANDIDATE_FILE,
+            files=self._files,
+            cache=self._cache,
+            targets=tuple(targets),
+            timeout_s=self.limits.timeout_s,
+            memory_limit_bytes=self.limits.memory_limit_bytes,
+        )
+        self._vanguard.start(scenes)
+
+    def compiled_ahead(self, workload_id: str, wait_s: float) -> Ahead | None:
+        """Wait for what a workload needs compiled, for `wait_s` at most; say what became of it.
+
+        None where nothing is compiled ahead.
+        """
+        return self._vanguard.wait_for(workload_id, wait_s) if self._vanguard else None
+
+    def restated(self, reports: Sequence[KernelReport]) -> tuple[KernelReport, ...]:
+        """Return a worker's reports, with the seconds of what was compiled ahead of it."""
+        return self._vanguard.restated(reports) if self._vanguard else tuple(reports)
+
+    @contextmanager
+    def pause_ahead(self) -> Iterator[Standstill]:
+        """Let nothing be compiled ahead inside the block: calls are timed there.
+
+        Afterwards the standstill knows of processes that were woken all the same.
+        """
+        if self._vanguard is None:
+            yield Standstill()
+            return
+        with self._vanguard.paused() as standstill:
+            yield standstill
 
     def ensure_worker(self) -> Worker | Refused | Died | Broken:
         """Return a worker that has the candidate loaded, or why there is none."""
@@ -57,6 +113,7 @@ class Docket:
             timeout_s=self.limits.timeout_s,
             device=self.device,
             candidate=CANDIDATE_FILE,
+            cache=str(self._cache) if self._cache else None,
         )
         if not isinstance(answer, Done):  # none of the candidate's doing: the next one may work
             worker.stop()
@@ -89,9 +146,14 @@ class Docket:
     def _spawn(self) -> Worker:
         return Worker.spawn(
             self.server,
-            {CANDIDATE_FILE: self.source, **self.public_files},
+            self._files,
             memory_limit_bytes=self.limits.memory_limit_bytes,
+            cache=self._cache,
         )
+
+    @property
+    def _files(self) -> dict[str, bytes]:
+        return {CANDIDATE_FILE: self.source, **self.public_files}
 
     def may_forgive(self, answer: Answer) -> bool:
         """Return whether a failure may be somebody else's fault.
@@ -107,7 +169,13 @@ class Docket:
         self._was_forgiven = True
 
     def close(self) -> None:
-        """Let the worker go."""
+        """Let the worker go, and those that compile ahead of it."""
         if self.worker is not None:
             self.worker.stop()
             self.worker = None
+        if self._vanguard is not None:
+            self._vanguard.close()
+            self._vanguard = None
+        if self._cache is not None:
+            remove_scratch(self._cache)
+            self._cache = None

@@ -56,6 +56,7 @@ from atrex_core.processes.scratch import remove_own
 from atrex_core.profile_choice import resolved_profile
 from atrex_core.referee.bench import Bench
 from atrex_core.referee.docket import Docket, Limits
+from atrex_core.referee.forerunner import Forerunners, scenes
 from atrex_core.referee.trial import Trial
 from atrex_core.release.view import release_view
 
@@ -77,7 +78,7 @@ def main(arguments: list[str]) -> None:
         setup = channel.receive()
         assert isinstance(setup, Setup), "the first thing an orchestrator says"
         startup = Startup()
-        bench = _prepare(setup, startup)
+        bench, forerunners = _prepare(setup, startup)
     except ChannelClosed:
         return
     except AtrexError as error:
@@ -97,7 +98,7 @@ def main(arguments: list[str]) -> None:
             startup_seconds=startup.seconds,
         )
     )
-    referee = Referee(bench, channel)
+    referee = Referee(bench, channel, forerunners)
     try:
         referee.serve()
     finally:
@@ -110,6 +111,7 @@ class Referee:
 
     bench: Bench
     channel: Channel
+    forerunners: Forerunners | None = None
     _broken_pack: str | None = None
     _candidate: Candidate | None = None
     _docket: Docket | None = None
@@ -152,6 +154,8 @@ class Referee:
         """Leave no process behind."""
         if self._docket is not None:
             self._docket.close()
+        if self.forerunners is not None:
+            self.forerunners.close()
         self.bench.server.stop()
 
     def _take_up(self, request: Begin) -> None:
@@ -178,6 +182,14 @@ class Referee:
                 self._docket.public_files[f"problem/{name}"] = content
         except PluginError as error:
             self._broken_pack = str(error)
+            return
+        if self.forerunners is not None:
+            self._docket.look_ahead(
+                self.forerunners,
+                scenes(problem, request.workloads),
+                torch_device=self.bench.context.torch_device,
+                targets=self.bench.setup.targets,
+            )
 
     def _judge(self, request: Judge) -> Evaluation:
         assert self._candidate is not None, "Begin comes first"
@@ -255,7 +267,7 @@ class Startup:
         self._since = now
 
 
-def _prepare(setup: Setup, startup: Startup) -> Bench:
+def _prepare(setup: Setup, startup: Startup) -> tuple[Bench, Forerunners | None]:
     host = PluginHost.discover(disabled=setup.disabled_plugins)
     backend = host.backends[setup.backend]
     backend.check_available()
@@ -268,7 +280,10 @@ def _prepare(setup: Setup, startup: Startup) -> Bench:
         environment=_worker_environment(accelerator, device),
     )
     server.start()  # imports beside ours
+    forerunners = None
     try:
+        if backend.compiles_ahead:
+            forerunners = Forerunners.beside(server, accelerator.deviceless_environment(device))
         import torch  # noqa: F401  (the device's plugin needs it: here its time is seen apart)
 
         startup.done("torch")
@@ -281,7 +296,7 @@ def _prepare(setup: Setup, startup: Startup) -> Bench:
         calibration = _calibration(device, environment)
         problems = {PROBE_NAME: ProbeProblem(), **_judged(host, setup.protocol)}
         startup.done("problems")
-        return Bench(
+        bench = Bench(
             setup=setup,
             device=device,
             accelerator=accelerator,
@@ -295,8 +310,11 @@ def _prepare(setup: Setup, startup: Startup) -> Bench:
             launch_floor_us=_launch_floor_us(calibration),
         )
     except BaseException:
+        if forerunners is not None:
+            forerunners.close(grace_s=0.0)
         server.stop(grace_s=0.0)
         raise
+    return bench, forerunners
 
 
 def _judged(host: PluginHost, protocol: Protocol) -> Mapping[str, Problem]:

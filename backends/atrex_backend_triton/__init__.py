@@ -24,7 +24,7 @@ from atrex_core import (
 __all__ = ["TritonBackend", "install_virtual_device"]
 
 _OLDEST, _NEWEST = (3, 6), (3, 9)
-_DISTRIBUTIONS = ("triton", "pytorch-triton", "pytorch-triton-rocm")
+_DISTRIBUTIONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm")
 _HINT = "pip install 'atrex-eval[triton]'"
 
 
@@ -37,6 +37,7 @@ class TritonBackend(Backend):
     virtual_targets = tuple(TARGETS)
     targets = tuple(TARGETS)
     default_targets = ("sm_90", "gfx942")
+    compiles_ahead = True
 
     def check_available(self) -> None:
         """Return if a triton that this backend knows is installed.
@@ -69,6 +70,9 @@ class TritonBackend(Backend):
 
         import atrex_backend_triton.runtime
         import atrex_backend_triton.virtual.driver  # noqa: F401
+        from atrex_backend_triton.compilation import hash_the_compiler
+
+        hash_the_compiler()
 
     def start(self, request: RuntimeRequest) -> BackendRuntime:
         """Install the driver and the hooks in a fresh worker."""
@@ -76,6 +80,17 @@ class TritonBackend(Backend):
         from atrex_backend_triton.runtime import start
 
         return start(request)
+
+    def start_ahead(self, request: RuntimeRequest) -> BackendRuntime:
+        """Install a driver that compiles for a device which cannot be seen, and launches nothing.
+
+        Raises:
+            TargetFailure: it is not among the devices whose limits are known.
+        """
+        os.environ.pop("TRITON_INTERPRET", None)
+        from atrex_backend_triton.runtime import start_ahead
+
+        return start_ahead(request)
 
     def versions(self) -> Mapping[str, str]:
         """Return triton's version, without importing it."""

@@ -20,6 +20,7 @@ from typing import Any
 from attrs import define, field, frozen
 from triton.compiler import compiler as triton_compiler
 from triton.errors import TritonError
+from triton.runtime import cache as triton_cache
 from triton.runtime.jit import JITFunction
 
 from atrex_backend_triton.diagnosis import blame, describe
@@ -55,8 +56,12 @@ class Compilation:
     """The worker's own device, also when it is one that `targets` does not list."""
     enter: Callable[[Stage], AbstractContextManager[None]]
     scratch: Path
+    clock: Callable[[], float] = time.perf_counter
+    """Seconds of whatever kind compiling is to be measured in."""
     lock: Any = field(factory=threading.RLock)
     """Held while compiling: a virtual device changes the language while it executes."""
+    fresh: list[str] = field(factory=list, init=False)
+    """Digests of what was compiled, or found compiled, since somebody emptied this."""
     _kernels: dict[str, Compiled] = field(factory=dict, init=False)
     _requested: dict[int, dict[str, Any]] = field(factory=dict, init=False)
     _resources: dict[str, Resources] = field(factory=dict, init=False)
@@ -92,6 +97,21 @@ class Compilation:
                 self.arch,
                 seconds=compiled.seconds,
                 cached=compiled.cached,
+                binary=digest,
+            )
+            for digest in digests
+            if (compiled := self._kernels.get(digest)) is not None
+        )
+
+    def brief_reports(self, digests: Sequence[str]) -> Sequence[KernelReport]:
+        """Return the same as `reports`, less what takes a look at the binary."""
+        return tuple(
+            KernelReport(
+                kernel=compiled.kernel.metadata.name,
+                target=self.arch,
+                compile_seconds=compiled.seconds,
+                cached=compiled.cached,
+                binary=digest,
             )
             for digest in digests
             if (compiled := self._kernels.get(digest)) is not None
@@ -140,7 +160,7 @@ class Compilation:
             path: [attr for attr in attrs if attr[0] == "tt.divisibility"]
             for path, attrs in source.attrs.items()
         }
-        started = time.perf_counter()
+        started = self.clock()
         wall_ns = time.time_ns()
         try:
             kernel = self._traced(source, target.gpu_target(), dict(compiled.options))
@@ -149,19 +169,24 @@ class Compilation:
             if refusal is None:
                 raise
             raise TargetFailure(target.name, f'kernel "{name}": {refusal}') from error
-        seconds = time.perf_counter() - started
+        seconds = self.clock() - started
         resources = inspect_kernel(kernel, self.scratch)
         if reason := _excess(kernel.metadata, resources, target):
             raise TargetFailure(target.name, f'kernel "{name}": {reason}')
         return resources.report(
-            name, target.name, seconds=seconds, cached=_was_cached(kernel, wall_ns)
+            name,
+            target.name,
+            seconds=seconds,
+            cached=_was_cached(kernel, wall_ns),
+            binary=kernel.hash,
         )
 
     def _compile(self, src: Any, target: Any = None, options: Any = None, **named: Any) -> Any:
-        started = time.perf_counter()
+        started = self.clock()
         wall_ns = time.time_ns()
         kernel = self._traced(src, target, options, **named)
-        seconds = time.perf_counter() - started
+        seconds = self.clock() - started
+        self.fresh.append(kernel.hash)
         requested = self._requested.pop(id(getattr(src, "fn", None)), None)
         self._kernels.setdefault(
             kernel.hash,
@@ -190,6 +215,14 @@ class Compilation:
         if kernel.hash not in self._resources:
             self._resources[kernel.hash] = inspect_kernel(kernel, self.scratch)
         return self._resources[kernel.hash]
+
+
+def hash_the_compiler() -> None:
+    """Have triton read all of itself, which takes it over a second, for the keys of its cache.
+
+    It does so once in a process; those that are forked from this one need not.
+    """
+    triton_cache.triton_key()
 
 
 def _excess(metadata: Any, resources: Resources, target: Target) -> str | None:

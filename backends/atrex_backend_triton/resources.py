@@ -35,7 +35,9 @@ class Resources:
     matrix_instructions: tuple[str, ...]
     binary_bytes: int
 
-    def report(self, kernel: str, target: str, *, seconds: float, cached: bool) -> KernelReport:
+    def report(
+        self, kernel: str, target: str, *, seconds: float, cached: bool, binary: str
+    ) -> KernelReport:
         """Return this as the report on `kernel` for `target`."""
         return KernelReport(
             kernel=kernel,
@@ -47,6 +49,7 @@ class Resources:
             binary_bytes=self.binary_bytes,
             compile_seconds=seconds,
             cached=cached,
+            binary=binary,
         )
 
 

@@ -57,21 +57,78 @@ class TritonRuntime(BackendRuntime):
         return self._compilation.compile_for(target, self._log.binaries())
 
 
+class AheadRuntime(TritonRuntime):
+    """The same where there is no device: launches compile, and come to nothing."""
+
+    def __init__(self, log: LaunchLog, compilation: Compilation) -> None:
+        super().__init__(log, compilation)
+        self._built: list[KernelReport] = []
+
+    def clear_launches(self) -> None:
+        """Forget the launches, and what was compiled so far."""
+        super().clear_launches()
+        self._compilation.fresh.clear()
+        self._built.clear()
+
+    def reports(self) -> Sequence[KernelReport]:
+        """Return a brief report on whatever was launched, tried or compiled for a target."""
+        digests = dict.fromkeys([*self._log.binaries(), *self._compilation.fresh])
+        return (*self._compilation.brief_reports(tuple(digests)), *self._built)
+
+    def compile_for(self, target: str) -> Sequence[KernelReport]:
+        """Compile for `target`, as a worker with the device does."""
+        reports = super().compile_for(target)
+        self._built += reports
+        return reports
+
+
 def start(request: RuntimeRequest) -> TritonRuntime:
     """Set triton up in a fresh worker, before the candidate is imported."""
-    cache = request.scratch / "triton"
-    cache.mkdir(parents=True, exist_ok=True)
-    os.environ["TRITON_CACHE_DIR"] = str(cache)
-    # Said aloud because the default is about to change, and with it what a kernel computes.
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    _cache_in(request.scratch / "triton")
+    _say_defaults()
     compilation = Compilation(request.device.arch, request.enter, request.scratch)
     compilation.install()
     log = LaunchLog(request.candidate)
     if request.device.virtual:
         _install_virtual(find_target(request.device.arch), compilation, log)
     else:
-        log.watch(driver.active)
+        log.watch(driver.active)  # it has a library built, which nobody else may put in its place
+    if request.cache is not None:
+        _cache_in(request.cache)
     return TritonRuntime(log, compilation)
+
+
+def start_ahead(request: RuntimeRequest) -> AheadRuntime:
+    """Set triton up where the device cannot be seen, before the candidate is imported."""
+    from atrex_backend_triton import absent
+
+    target = find_target(request.device.arch)
+    _cache_in(request.cache or request.scratch / "triton")
+    _say_defaults()
+    compilation = Compilation(
+        request.device.arch, request.enter, request.scratch, clock=absent.cpu_seconds
+    )
+    compilation.install()
+    log = LaunchLog(request.candidate)
+    torch_device = request.context.torch_device
+    stand_in: Any = absent.AbsentDriver(
+        request.device, torch_device, target, compilation.registers, compilation.lock
+    )
+    log.watch(stand_in)
+    absent.compile_every_configuration()
+    absent.pretend(request.device, torch_device, target)
+    driver.set_active(stand_in)
+    return AheadRuntime(log, compilation)
+
+
+def _cache_in(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["TRITON_CACHE_DIR"] = str(folder)
+
+
+def _say_defaults() -> None:
+    # Said aloud because the default is about to change, and with it what a kernel computes.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 
 def install_virtual(target_name: str) -> None:

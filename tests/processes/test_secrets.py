@@ -95,7 +95,7 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("tmp")))
-        bench = referee._prepare(_setup())
+        bench, _ = referee._prepare(_setup(), referee.Startup())
         problem = bench.problems["rms_norm"]
         workload = next(w for w in problem.workloads if w.id == "smoke-3x1999")
         docket = _docket(bench, problem)
@@ -163,7 +163,7 @@ def test_environment_and_command_line_say_nothing_about_the_problem(scene: Scene
     assert "rms_norm" not in scene.seen["environ"]
     command = scene.seen["cmdline"].split("\0")
     start = command.index("atrex_core.processes.server")
-    assert command[start + 2 :] == ["numba", "cpu", "cpu", "numba", ""]
+    assert command[start + 2 :] == ["work", "numba", "cpu", "cpu", "numba", ""]
 
 
 def test_only_the_workers_own_descriptors_are_open(scene: Scene) -> None:

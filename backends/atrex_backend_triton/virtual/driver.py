@@ -33,8 +33,8 @@ class VirtualDriver(DriverBase):
         super().__init__()
         self.target = target
         self.launcher_cls: Any = _launcher(Machine(target, lock))
-        self.utils = _Utils(target, resources)
-        self.benchmark = Benchmark()
+        self.utils = DeviceUtils(target, resources)
+        self.benchmark: Any = Benchmark()
 
     @classmethod
     def is_active(cls) -> bool:
@@ -139,12 +139,15 @@ class _Event:
         return _BENCHMARK_MS
 
 
-class _Utils:
+class DeviceUtils:
+    """What triton asks a driver about a device, and how it has a binary loaded."""
+
     def __init__(self, target: Target, resources: Resources) -> None:
         self._target = target
         self._resources = resources
 
     def get_device_properties(self, device: int) -> Mapping[str, Any]:
+        """Return limits of the device, under triton's names."""
         target = self._target
         return {
             "max_shared_mem": target.shared_limit_bytes,
@@ -160,11 +163,12 @@ class _Utils:
     def load_binary(
         self, name: str, binary: bytes, shared_bytes: int, device: int
     ) -> tuple[Any, Any, int, int, int]:
+        """Return handles, registers, spills and the most threads of a program."""
         registers, spills = self._resources(binary)
         return ("module", name), ("function", name), registers, spills, self._target.threads_limit
 
     def unload_module(self, module: Any) -> None:
-        pass
+        """Do nothing: no module was loaded."""
 
 
 def _launcher(machine: Machine) -> type:
