@@ -35,7 +35,7 @@ WHOLE_S: Mapping[str | None, float] = {"rms_norm": 15.0, None: 60.0}
 """Start to table, by what `--problem` names; None stands for all that is bundled."""
 WORKLOAD_S, EVIDENCE_S = 0.15, 0.1
 SHORT_US = 1000.0
-NOT_COUNTED = ("start", "compile", "compile_wait")
+NOT_COUNTED = ("start", "wait", "compile")
 EVIDENCE = "evidence"
 
 _SHOWN = ("driver", "cuda_runtime", "torch", "triton", "numba", "python", "atrex_eval")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -142,6 +143,7 @@ class ForkServerProcess:
             self._channel.close()
             self._channel = None
         if self._process is not None:
+            linux.send_quietly(self._process.pid, signal.SIGCONT)  # a candidate may have stopped it
             try:
                 self._process.wait(timeout=grace_s)
             except subprocess.TimeoutExpired:
@@ -205,6 +207,7 @@ class ForkServerBranch:
             self._channel.close()
             self._channel = None
         if self._pidfd >= 0:
+            linux.send_quietly(self._pid, signal.SIGCONT)
             if not select.select([self._pidfd], [], [], grace_s)[0]:
                 linux.kill_group(self._pid)
             os.close(self._pidfd)

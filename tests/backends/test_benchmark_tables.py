@@ -262,7 +262,7 @@ def ran(benchmark: Any, *evaluations: Any, wall_s: float = 10.0, **more: Any) ->
 
 
 def test_what_a_workload_costs_leaves_out_starting_and_compiling(benchmark: Any) -> None:
-    short = evaluation(1.0, start=0.3, compile=0.4, compile_wait=0.1, hold=0.1, evidence=0.1)
+    short = evaluation(1.0, start=0.3, compile=0.4, wait=0.1, hold=0.1, evidence=0.1)
     found = ran(benchmark, short, evaluation(9.0, t_sol_us=1000.0, hold=9.0))
 
     claims = {c.what: c.found_s for c in benchmark("evaluation_speed").claims(found)}
