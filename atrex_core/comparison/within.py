@@ -135,17 +135,16 @@ def _walk_block(
 
     eps, floor = tolerance.dtype.epsilon, _floor(tolerance)
     scale = _Scale.of(block, tolerance, tensors, tally)
-    cap = tolerance.cap / tolerance.element
+    limits = (1.0, tolerance.cap / tolerance.element)
     d2: Any = 0.0
-    limits = (*_EDGES, *(math.nextafter(limit, math.inf) for limit in (1.0, cap)))
     for tile in block:
-        _, e, lean, ratio, bad_special = scale.errors(tile)
+        e, lean, ratio, bad_special = scale.errors(tile)
         tally.add("sum_d", lean.sum())
-        tally.add("sum_de", (lean * e).sum())
-        d2 = d2 + lean.square().sum(1, keepdim=True)
+        tally.add("sum_de", _dot(lean, e))
+        d2 = d2 + _squares(lean)
         tally.add("special", bad_special.sum())
-        tally.add_each(_COUNTED, _reached(ratio, limits))
-        tally.most("max_error", lean.abs().max())
+        tally.add_each(_COUNTED, _counts(ratio, _EDGES, limits))
+        tally.most("max_error", torch.linalg.vector_norm(lean, ord=math.inf))
         at = ratio.reshape(-1).argmax()
         tally.most("ratio", ratio.reshape(-1)[at], at=at, within=tile.flat)
     width = block[0].width
@@ -182,20 +181,21 @@ class _Scale:
         tally: Tally | None = None,
     ) -> Self:
         """Look through the rows of a block once, and keep their sums in `tally`."""
+        import torch
+
         _, want, fair = tensors
         e2: Any = 0.0
         e4: Any = 0.0
         h2: Any = 0.0
         for tile in block:
             e = _finite(tile.of(want).double())
-            square = e.square()
-            e2 = e2 + square.sum(1, keepdim=True)
-            e4 = e4 + square.square().sum(1, keepdim=True)
-            h = _finite(tile.of(fair).double() - e)
-            h2 = h2 + h.square().sum(1, keepdim=True)
+            e2 = e2 + _squares(e)
+            e4 = e4 + _squares(e.square())
+            h = torch.sub(_comparable(tile.of(fair)), e).nan_to_num_(0.0, 0.0, 0.0)
+            h2 = h2 + _squares(h)
             if tally is not None:
                 tally.add("sum_h", h.sum())
-                tally.add("sum_he", (h * e).sum())
+                tally.add("sum_he", _dot(h, e))
         if tally is not None:
             tally.add("sum_e2", e2.sum())
             tally.add("sum_e2_squared", e2.square().sum())
@@ -206,42 +206,63 @@ class _Scale:
         base = tolerance.dtype.epsilon * size + 4 * noise + _floor(tolerance)
         return cls(tolerance=tolerance, tensors=tensors, size=size, noise=noise, e4=e4, base=base)
 
-    def errors(self, tile: Tile) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def errors(self, tile: Tile) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Judge the elements of a tile.
 
         Returns:
-            What is there and what is expected; the error, 0 where one of them is not finite; the
-            error over what is allowed; where something that is not finite is wrong.
+            What is expected; the error, 0 where it or what is there is not finite; the error over
+            what is allowed; where something that is not finite is wrong.
         """
         import torch
 
         got, want, _ = self.tensors
-        a = tile.of(got).double()
-        expected = tile.of(want)
+        a, expected = _comparable(tile.of(got)), tile.of(want)
         # What overflows the output's dtype is infinite in any right answer.
-        rounded = expected.to(got.dtype).double()
+        rounded = _comparable(expected.to(got.dtype))
         special = ~(torch.isfinite(a) & torch.isfinite(rounded))
         same = (a == rounded) | (torch.isnan(a) & torch.isnan(rounded))
         bad_special = special & ~same
         e = expected.double()
-        lean = torch.where(special, 0.0, a - e)
+        lean = torch.sub(a, e).masked_fill_(special, 0.0)
         e = _finite(e)
-        allowed = self.tolerance.element * (self.tolerance.dtype.epsilon * e.abs() + self.base)
-        ratio = torch.where(bad_special, math.inf, lean.abs() / allowed)
-        return a, e, lean, ratio, bad_special
+        element, eps = self.tolerance.element, self.tolerance.dtype.epsilon
+        allowed = torch.add(element * self.base, e.abs(), alpha=element * eps)
+        ratio = lean.abs().div_(allowed).masked_fill_(bad_special, math.inf)
+        return e, lean, ratio, bad_special
+
+
+def _comparable(values: Tensor) -> Tensor:
+    """Return values in a type that has comparisons: those of a byte have none."""
+    return values.float() if values.itemsize == 1 else values
+
+
+def _squares(values: Tensor) -> Tensor:
+    """Sum the squares of each row, without a tensor of squares."""
+    import torch
+
+    return torch.linalg.vector_norm(values, dim=1, keepdim=True).square_()
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    import torch
+
+    return torch.dot(one.reshape(-1), other.reshape(-1))
 
 
 _COUNTED: Final = (*(f"reached_{edge}" for edge in _EDGES), "wrong", "capped")
 
 
-def _reached(ratio: Tensor, edges: Sequence[float]) -> Tensor:
-    """Count, for each edge, the elements that reach it."""
+def _counts(ratio: Tensor, edges: Sequence[float], limits: Sequence[float]) -> Tensor:
+    """Count the elements that reach each edge, and those beyond each limit."""
     import torch
 
     if ratio.numel() <= _AT_ONCE:
-        limits = torch.tensor(edges, dtype=ratio.dtype).to(ratio.device, non_blocking=True)
-        return (ratio.reshape(1, -1) >= limits[:, None]).sum(1)
-    return torch.stack([(ratio >= edge).sum() for edge in edges])
+        least = [*edges, *(math.nextafter(limit, math.inf) for limit in limits)]
+        floors = torch.tensor(least, dtype=ratio.dtype).to(ratio.device, non_blocking=True)
+        return (ratio.reshape(1, -1) >= floors[:, None]).sum(1)
+    narrow = ratio.float()  # half of what each count has to read
+    reached = [(narrow >= edge).sum() for edge in edges]
+    return torch.stack([*reached, *((narrow > limit).sum() for limit in limits)])
 
 
 def _looked_at(
@@ -255,9 +276,9 @@ def _looked_at(
     for block in blocks(tensors[0]):
         scale = _Scale.of(block, tolerance, tensors)
         for tile in block:
-            a, _, _, ratio, _ = scale.errors(tile)
+            _, _, ratio, _ = scale.errors(tile)
             tally.first("first", ratio > 1, tile)
-            look(tally, a, ratio > 1, spec.dtype, poison)
+            look(tally, tile.of(tensors[0]).double(), ratio > 1, spec.dtype, poison)
     return tally.read()
 
 

@@ -276,13 +276,15 @@ class Trial:
             return
         parts = (self.bench, self._live, self._held, self.problem, self.workload)
         stopwatch = Stopwatch(*parts, self.docket.next_epoch, self.laps)
-        with self.docket.pause_ahead():
+        with self.docket.pause_ahead() as standstill:
             found = stopwatch.measure(self._draw)
         if isinstance(found, GateResult):
             self._end(Gate.PERFORMANCE, found)
         if not isinstance(found, Measurement):
             self._charge(found, Gate.PERFORMANCE)
         self._refuse_strays(Gate.PERFORMANCE)
+        if standstill.moved:
+            self._end(Gate.PERFORMANCE, verdicts.left_behind(verdicts.WOKEN))
         self.measurement = found
         self.flags |= set(found.flags)
         errors = self.gates[Gate.CORRECTNESS].details
@@ -298,7 +300,8 @@ class Trial:
         if not self._own_launches:
             self._end(Gate.AUTHENTICITY, verdicts.without_own_launch(dsl, details))
         case = self._draw(self.problem.regimes(self.workload)[0])
-        answer = self._call(case, knock_out=True)
+        with self.docket.pause_ahead():
+            answer = self._call(case, knock_out=True)
         if self._live.alive:
             self._refuse_strays(Gate.AUTHENTICITY)
         if isinstance(answer, Broken):
@@ -345,8 +348,7 @@ class Trial:
         if strays := self._live.strays():
             reason = f"forward left {len(strays)} process(es) behind: {', '.join(strays[:3])}"
             self._live.stop()
-            details = {"caught_by": "processes left behind"}
-            self._end(gate, GateResult(outcome=Outcome.FAILED, reason=reason, details=details))
+            self._end(gate, verdicts.left_behind(reason))
 
     def _charge(self, answer: Answer, gate: Gate, *, case: str = "") -> NoReturn:
         """Turn an answer that is no `Done` into a failed or errored gate, and end the trial."""

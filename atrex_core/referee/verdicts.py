@@ -107,6 +107,15 @@ def performance(
     return GateResult(outcome=Outcome.SKIPPED, reason=reason, details=details)
 
 
+WOKEN = "a process that compiles ahead was woken while calls were timed"
+
+
+def left_behind(reason: str) -> GateResult:
+    """Return that something of the candidate's runs beside the calls that are judged."""
+    details = {"caught_by": "processes left behind"}
+    return GateResult(outcome=Outcome.FAILED, reason=reason, details=details)
+
+
 def untimed(device: str) -> GateResult:
     """Return that a device of this id has no clock."""
     reason = (

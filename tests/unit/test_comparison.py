@@ -330,10 +330,9 @@ def test_a_cap_below_the_element_rule_is_refused() -> None:
 
 def test_few_and_many_elements_are_counted_alike() -> None:
     ratio = torch.tensor([0.0, 0.25, 0.3, 1.0, 1.1, 2.0, 16.0, math.inf], dtype=torch.float64)
-    edges = (0.25, 1.0, math.nextafter(1.0, 2.0), 16.0)
-    few = within._reached(ratio, edges)
+    few = within._counts(ratio, (0.25, 1.0), (1.0, 15.0))
     copies = within._AT_ONCE // len(ratio) + 1
-    many = within._reached(ratio.repeat(copies), edges)
+    many = within._counts(ratio.repeat(copies), (0.25, 1.0), (1.0, 15.0))
 
     assert few.tolist() == [7, 5, 4, 2]
     assert many.tolist() == [copies * count for count in few.tolist()]
