@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from atrex_core import (
     Tolerance,
     Workload,
 )
+from atrex_core.processes.family import Standstill
 from atrex_core.processes.messages import Setup
 from atrex_core.referee import held_clock
 from atrex_core.referee import main as referee
@@ -303,3 +305,20 @@ def test_one_set_will_do_where_two_large_ones_do_not_fit(
     assert bench.rotation(pool, workload, two - 1) == (1, True)
     assert bench.rotation(pool, workload, one - 1) == (1, True)
     assert bench.rotation(pool, workload, None) == (32, True)  # enough for a slope
+
+
+def test_who_wakes_what_compiles_ahead_while_calls_are_timed_fails(
+    judge: Callable[..., Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def paused(_: Docket) -> Iterator[Standstill]:
+        standstill = Standstill()
+        yield standstill
+        standstill._moved = (4711,)
+
+    monkeypatch.setattr(Docket, "pause_ahead", paused)
+    found = judge("state").gates[Gate.PERFORMANCE]
+
+    assert found.outcome is Outcome.FAILED
+    assert found.reason == "a process that compiles ahead was woken while calls were timed"
+    assert found.details["caught_by"] == "processes left behind"
