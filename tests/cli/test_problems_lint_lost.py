@@ -142,7 +142,7 @@ def test_record_says_what_it_was_made_of(with_pack: Any) -> None:
     whole, part = sorted(
         _records(Path(cli.folder) / "j.jsonl"), key=lambda r: str(r["task"]["workload"])
     )
-    assert (whole["schema"], whole["kind"], whole["seed"], whole["cases"]) == (2, "lint", 1, 5)
+    assert (whole["schema"], whole["kind"], whole["seed"], whole["cases"]) == (3, "lint", 1, 5)
     assert part["task"] == {"problem": "odd_sum", "workload": "r1", "protocol": "strict"}
     assert part["pack"] == {"name": "odd", "version": "1", "digest": "d"}
     assert part["device"]["id"] == "cpu"
