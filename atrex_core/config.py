@@ -246,7 +246,7 @@ def _converted(
     name: str, raw: object, where: str, convert: Callable[[object, Any], object]
 ) -> object:
     try:
-        value = ",".join(_names(raw)) if name == "device" else convert(raw, _FIELDS[name])
+        value = _some(raw) if name == "device" else convert(raw, _FIELDS[name])
         if name == "profile" and is_path(str(value)):
             value = str(_path(str(value)))
         validator: Any = getattr(attrs.fields(Settings), name).validator
@@ -322,13 +322,24 @@ def _inner(kind: Any) -> Any:
     return next((part for part in get_args(kind) if part is not NoneType), kind)
 
 
+_LEAVE_OUT = "leave it out where none is meant"
+
+
 def _names(raw: object) -> tuple[str, ...]:
     items = [raw] if isinstance(raw, str) else raw
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise _Wrong("text or a list of texts")
     if any(not item.replace(",", "").strip() for item in items):
-        raise _Wrong("one name or more", "leave it out where none is meant")
+        raise _Wrong("one name or more", _LEAVE_OUT)
     return tuple(part.strip() for item in items for part in item.split(",") if part.strip())
+
+
+def _some(raw: object) -> str:
+    """Return names, of which there must be one, with commas between."""
+    names = _names(raw)
+    if not names:
+        raise _Wrong("one name or more", _LEAVE_OUT)
+    return ",".join(names)
 
 
 def _member(raw: object, kind: type[Enum]) -> Enum:

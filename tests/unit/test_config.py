@@ -233,6 +233,11 @@ BAD_FILES = {
         "write the path out",
     ),
     "path with a zero": ('journal = "a\\u0000b"', "'journal' must be a path, not 'a\\x00b'", ""),
+    "no device": (
+        "device = []",
+        "'device' must be one name or more, not []",
+        "leave it out where none is meant",
+    ),
     "boolean for number": ("cases = true", "'cases' must be an integer, not True", ""),
     "float for integer": ("cases = 5.0", "'cases' must be an integer, not 5.0", ""),
     "too few": ("cases = 0", "'cases' is out of range: 0", "'cases' must be >= 1: 0"),
