@@ -13,12 +13,7 @@ from attrs.validators import min_len
 
 from atrex_core.candidates import find_candidates, read_candidate
 from atrex_core.config import Settings
-from atrex_core.device_choice import absence_of as absence_of
-from atrex_core.device_choice import choose_device as choose_device
-from atrex_core.device_choice import choose_devices as choose_devices
-from atrex_core.device_choice import device_of as device_of
-from atrex_core.device_choice import devices_of as devices_of
-from atrex_core.device_choice import find_device as find_device
+from atrex_core.device_choice import choose_devices
 from atrex_core.errors import AtrexError, NothingToDo, Unavailable, UnknownName, UsageError
 from atrex_core.interfaces import Accelerator, Backend, Problem
 from atrex_core.model import Candidate, Device, Pack, Phase, Protocol, Scale, Weight, Workload

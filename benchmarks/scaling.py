@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from atrex_core import AtrexError, PluginHost
-from atrex_core.planning import choose_backend, choose_devices
+from atrex_core.device_choice import choose_devices
+from atrex_core.planning import choose_backend
 
 _LEAST_SHARE = 0.95
 _FAILED = 2

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from attrs import define, evolve
 
 from atrex_core.calibration import measure
+from atrex_core.device_choice import find_device
 from atrex_core.errors import AtrexError, ExitCode, HarnessError, Unavailable
 from atrex_core.interfaces import Accelerator, DeviceContext
 from atrex_core.model import Device
 from atrex_core.model.calibration import Calibration, DeviceIdentity
-from atrex_core.planning import find_device
 from atrex_core.plugins import PluginHost
 from atrex_core.printable import one_line
 from atrex_core.processes.channel import Channel, ChannelClosed

@@ -15,11 +15,11 @@ from atrex_core.calibration.process import CalibratingProcess
 from atrex_core.cli.console import rendered, say, show
 from atrex_core.cli.stopping import stoppable
 from atrex_core.config import load_settings
+from atrex_core.device_choice import devices_of, find_device
 from atrex_core.errors import AtrexError, ExitCode, HarnessError, NothingToDo, Unavailable
 from atrex_core.interfaces import Accelerator
 from atrex_core.model import Device
 from atrex_core.model.calibration import Calibration
-from atrex_core.planning import devices_of, find_device
 from atrex_core.plugins import PluginHost
 from atrex_core.printable import many, one_line
 from atrex_core.processes.messages import CalibrationSetup, CalibrationStep

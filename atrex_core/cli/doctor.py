@@ -11,10 +11,11 @@ from attrs import evolve
 
 from atrex_core.cli.console import show
 from atrex_core.config import Settings, load_settings
+from atrex_core.device_choice import absence_of, device_of, devices_of
 from atrex_core.errors import AtrexError, ExitCode
 from atrex_core.interfaces import Accelerator, Backend
 from atrex_core.model import Device, Evaluation, Verdict
-from atrex_core.planning import absence_of, device_of, devices_of, probe_plan
+from atrex_core.planning import probe_plan
 from atrex_core.plugins import PluginHost
 from atrex_core.printable import one_line
 from atrex_core.session import Session

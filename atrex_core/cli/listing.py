@@ -68,7 +68,7 @@ def _backends(host: PluginHost) -> list[Row]:
 
 
 def _accelerators(host: PluginHost) -> list[Row]:
-    from atrex_core.planning import absence_of
+    from atrex_core.device_choice import absence_of
 
     rows: list[Row] = []
     for a in host.accelerators:
@@ -93,7 +93,7 @@ def _accelerators(host: PluginHost) -> list[Row]:
 
 
 def _devices(host: PluginHost) -> list[Row]:
-    from atrex_core.planning import device_of
+    from atrex_core.device_choice import device_of
 
     rows: list[Row] = []
     healthy: list[Accelerator] = []
@@ -140,7 +140,7 @@ def _device(
 
 def _present(host: PluginHost, accelerator: Accelerator) -> tuple[Sequence[Device], str | None]:
     """Return the devices of an accelerator, or why it cannot say."""
-    from atrex_core.planning import devices_of
+    from atrex_core.device_choice import devices_of
 
     try:
         return devices_of(host, accelerator), None

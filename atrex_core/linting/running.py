@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
+from atrex_core.device_choice import find_device
 from atrex_core.errors import AtrexError, NothingToDo
 from atrex_core.interfaces import Accelerator
 from atrex_core.journal import Journal, LintKey, LintRecord, lint_key
@@ -18,7 +19,6 @@ from atrex_core.linting.nouns import HOST, LintPlan, LintRequest
 from atrex_core.linting.selection import Selection
 from atrex_core.model import Candidate, Device, Pack
 from atrex_core.model.lint import Task
-from atrex_core.planning import find_device
 from atrex_core.plugins import PluginHost
 from atrex_core.plugins.blame import blaming
 from atrex_core.processes.messages import LintSetup

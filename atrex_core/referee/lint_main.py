@@ -19,11 +19,12 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
+from atrex_core.device_choice import find_device
 from atrex_core.errors import AtrexError, ExitCode
 from atrex_core.interfaces import DeviceContext
 from atrex_core.model import Protocol
 from atrex_core.model.lint import Finding, Kind
-from atrex_core.planning import find_device, problem_under
+from atrex_core.planning import problem_under
 from atrex_core.plugins import PluginHost
 from atrex_core.processes import linux
 from atrex_core.processes.attempt import Attempt, AttemptCell

@@ -19,6 +19,7 @@ from attrs import define, evolve, field
 
 from atrex_core.blank import blank_evaluation
 from atrex_core.calibration import cache
+from atrex_core.device_choice import find_device
 from atrex_core.errors import AtrexError, ExitCode, PluginError
 from atrex_core.interfaces import Accelerator, Backend, Problem
 from atrex_core.model import (
@@ -35,7 +36,7 @@ from atrex_core.model import (
     Workload,
 )
 from atrex_core.model.calibration import Calibration, DeviceIdentity, FloorMethod
-from atrex_core.planning import find_device, problem_under
+from atrex_core.planning import problem_under
 from atrex_core.plugins import PluginHost
 from atrex_core.printable import one_line
 from atrex_core.probe import PROBE_NAME, ProbeProblem

@@ -19,10 +19,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from atrex_core.device_choice import choose_device
 from atrex_core.errors import AtrexError
 from atrex_core.interfaces import Accelerator, Backend
 from atrex_core.model import Device
-from atrex_core.planning import choose_backend, choose_device
+from atrex_core.planning import choose_backend
 from atrex_core.plugins import PluginHost
 from atrex_core.release import canary
 from atrex_core.release.canary import Canaries
